@@ -1,0 +1,96 @@
+#pragma once
+/// \file Communicator: self (one rank), MPI, or NCCL for device buffers. Verbs return a Pending.
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/types.hpp"
+
+namespace capstan {
+
+enum class Reduce { sum, min, max };
+
+/// A started operation. wait() or the destructor completes it; buffers stay untouched until then.
+class Pending {
+ public:
+  struct State;
+  Pending() = default;
+  explicit Pending(std::shared_ptr<State> state) : state_(std::move(state)) {}
+  ~Pending() { wait(); }
+  Pending(Pending&&) = default;
+  Pending& operator=(Pending&&) = default;
+  void wait();
+
+ private:
+  std::shared_ptr<State> state_;
+};
+
+/// A group of ranks. Copies share the group. Every rank calls the verbs in the same order. T:
+/// double, float, bf16 (all_to_all_v, broadcast only), int32, int64, uint64, uint8.
+class Comm {
+ public:
+  /// One rank, no MPI.
+  static Comm self();
+  /// MPI_COMM_WORLD when MPI was initialised (see MpiSession), else self().
+  static Comm world();
+
+  int rank() const;
+  int size() const;
+  /// Collective. Ranks with the same color form a group, ordered by key.
+  Comm split(int color, int key) const;
+  void barrier() const;
+  /// Ends all ranks at once with this exit code.
+  [[noreturn]] void abort(int code) const;
+
+  /// In place, on device memory.
+  template <class T>
+  Pending all_reduce(const View1<T>& buffer, Reduce op) const;
+  /// From device memory: send_rows[r] rows of `width` elements to rank r, in rank order, received
+  /// in rank order. Exact sizes; zero rows are valid. Pieces may exceed 2^31 bytes.
+  template <class T>
+  Pending all_to_all_v(const T* send, const std::vector<index_t>& send_rows, T* receive,
+                       const std::vector<index_t>& receive_rows, index_t width) const;
+  template <class T>
+  Pending broadcast(const View1<T>& buffer, int root) const;
+
+  /// The same on host memory, blocking.
+  template <class T>
+  void all_reduce_host(T* buffer, index_t n, Reduce op) const;
+  template <class T>
+  T all_reduce_value(T value, Reduce op) const {
+    all_reduce_host(&value, 1, op);
+    return value;
+  }
+  /// send: size() * n elements, n to each rank; receive likewise.
+  template <class T>
+  void all_to_all_host(const T* send, T* receive, index_t n) const;
+  /// receive: size() * n elements in rank order.
+  template <class T>
+  void all_gather_host(const T* send, T* receive, index_t n) const;
+  template <class T>
+  void broadcast_host(T* buffer, index_t n, int root) const;
+  /// Every rank's text, in rank order, on rank 0 (empty elsewhere).
+  std::vector<std::string> gather_texts(const std::string& text) const;
+  std::string broadcast_text(const std::string& text, int root) const;
+
+  struct Impl;
+  const std::shared_ptr<Impl>& impl() const { return impl_; }
+
+ private:
+  explicit Comm(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
+  friend struct Impl;
+  std::shared_ptr<Impl> impl_;
+};
+
+/// Initialises MPI (thread level FUNNELED or higher) and finalises it; a no-op without MPI.
+class MpiSession {
+ public:
+  MpiSession(int* argc, char*** argv);
+  ~MpiSession();
+  MpiSession(const MpiSession&) = delete;
+};
+
+/// Library name and version, for `capstan -c`.
+std::string comm_version();
+
+}  // namespace capstan

@@ -1,0 +1,124 @@
+#include "model/shape.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+namespace capstan {
+namespace {
+
+std::string text(index_t n) {
+  return std::to_string(n);
+}
+
+/// Rotated dims of a head; -1 when the fraction gives no whole even number.
+index_t rope_dims_of(double fraction, index_t head_dim) {
+  const double exact = fraction * static_cast<double>(head_dim);
+  const auto dims = static_cast<index_t>(std::llround(exact));
+  const bool whole = std::abs(exact - static_cast<double>(dims)) < 1e-9;
+  return whole && dims % 2 == 0 ? dims : -1;
+}
+
+Recompute recompute_of(const std::string& word) {
+  if (word == "moe") return Recompute::moe;
+  return word == "full" ? Recompute::full : Recompute::none;
+}
+
+Balance balance_of(const std::string& word) {
+  if (word == "qb") return Balance::qb;
+  if (word == "aux") return Balance::aux;
+  return word == "sign" ? Balance::sign : Balance::none;
+}
+
+bool has(const std::vector<std::string>& words, const char* word) {
+  return std::find(words.begin(), words.end(), word) != words.end();
+}
+
+void read_model(const Deck& deck, ModelShape& s) {
+  s.hidden = deck.integer("model/hidden");
+  s.layers = deck.integer("model/layers");
+  s.head_dim = deck.integer("model/head_dim");
+  s.heads = deck.integer("model/heads");
+  s.kv_heads = deck.integer("model/kv_heads");
+  if (s.kv_heads == 0) s.kv_heads = s.heads;
+  s.kv_heads_global = deck.integer("model/kv_heads_global");
+  if (s.kv_heads_global == 0) s.kv_heads_global = s.kv_heads;
+  s.vocab = deck.integer("model/vocab");
+  s.seq_len = deck.integer("model/seq_len");
+  s.window = deck.integer("model/window");
+  s.global_every = deck.integer("model/global_every");
+  s.rope_theta = deck.real("model/rope_theta");
+  s.rope_dims = rope_dims_of(deck.real("model/rope_fraction"), s.head_dim);
+  s.qk_norm = deck.flag("model/qk_norm");
+  s.qk_eps = deck.real("model/qk_eps");
+  s.qk_multiplier = deck.real("model/qk_multiplier");
+  s.xsa = deck.flag("model/xsa");
+  s.head_gate = deck.flag("model/head_gate");
+  s.gate_rank = deck.integer("model/gate_rank");
+  const auto sites = deck.texts("model/sconv");
+  s.sconv_k = has(sites, "k");
+  s.sconv_attn = has(sites, "attn");
+  s.sconv_moe = has(sites, "moe");
+  s.norm_eps = deck.real("model/norm_eps");
+  s.init_std = deck.real("model/init_std");
+  if (s.init_std == 0) s.init_std = 0.5 / std::sqrt(static_cast<double>(s.hidden));
+  s.z_loss = deck.real("model/z_loss");
+  s.recompute = recompute_of(deck.text("model/recompute"));
+}
+
+void read_moe(const Deck& deck, ModelShape& s) {
+  s.experts = deck.integer("moe/experts");
+  s.top_k = deck.integer("moe/top_k");
+  s.shared_experts = deck.integer("moe/shared_experts");
+  s.expert_width = deck.integer("moe/expert_width");
+  s.shared_width = deck.integer("moe/shared_width");
+  if (s.shared_width == 0) s.shared_width = s.expert_width;
+  s.latent_width = deck.integer("moe/latent_width");
+  s.softmax = deck.text("moe/score") == "softmax";
+  s.score_sum = deck.real("moe/score_sum");
+  s.router_bf16_out = deck.text("moe/router_precision") == "bf16_out";
+  s.balance = balance_of(deck.text("moe/balance"));
+  s.qb_bins = deck.integer("moe/qb_bins");
+  s.aux_loss = deck.real("moe/aux_loss");
+  s.router_z_loss = deck.real("moe/router_z_loss");
+  s.sign_rate = deck.real("moe/sign_rate");
+}
+
+}  // namespace
+
+std::vector<std::string> ModelShape::problems() const {
+  std::vector<std::string> out;
+  const auto need = [&](bool ok, const std::string& what) {
+    if (!ok) out.push_back(what);
+  };
+  need(kv_heads > 0 && heads % kv_heads == 0,
+       "model/heads = " + text(heads) +
+           " is not a multiple of model/kv_heads = " + text(kv_heads));
+  need(kv_heads_global > 0 && heads % kv_heads_global == 0,
+       "model/heads = " + text(heads) +
+           " is not a multiple of model/kv_heads_global = " + text(kv_heads_global));
+  need(kv_heads_global <= kv_heads,
+       "model/kv_heads_global = " + text(kv_heads_global) + " exceeds model/kv_heads = " +
+           text(kv_heads) + " (global layers use the first of the stored KV heads)");
+  need(rope_dims >= 0 && rope_dims <= head_dim,
+       "model/rope_fraction times model/head_dim = " + text(head_dim) +
+           " is not an even whole number of dims");
+  need(top_k <= experts,
+       "moe/top_k = " + text(top_k) + " exceeds moe/experts = " + text(experts));
+  need(balance != Balance::aux || aux_loss > 0,
+       "moe/balance = aux needs moe/aux_loss > 0");
+  need(balance == Balance::aux || aux_loss == 0,
+       "moe/aux_loss is not 0, but only moe/balance = aux uses it");
+  return out;
+}
+
+ModelShape ModelShape::from_deck(const Deck& deck) {
+  ModelShape s;
+  read_model(deck, s);
+  read_moe(deck, s);
+  std::string report;
+  for (const auto& line : s.problems()) report += (report.empty() ? "" : "\n") + line;
+  if (!report.empty()) throw Error(Exit::deck, report);
+  return s;
+}
+
+}  // namespace capstan

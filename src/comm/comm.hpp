@@ -1,22 +1,24 @@
 #pragma once
-/// \file Communicator: self (one rank), MPI, or NCCL for device buffers. Verbs return a Pending.
+/// \file Communicator: self (one rank), MPI, or NCCL for device buffers. Verbs return a
+/// Pending.
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "base/types.hpp"
+#include "comm/backend.hpp"
 
 namespace capstan {
 
-enum class Reduce { sum, min, max };
-
-/// A started operation. wait() or the destructor completes it; buffers stay untouched until then.
+/// A started operation. wait(), assignment or the destructor completes it; buffers stay
+/// untouched until then. On a GPU, kernels launched after wait() see the result; the host
+/// does not block.
 class Pending {
  public:
   struct State;
   Pending() = default;
   explicit Pending(std::shared_ptr<State> state) : state_(std::move(state)) {}
-  ~Pending() { wait(); }
+  ~Pending() = default;  // State's destructor completes
   Pending(Pending&&) = default;
   Pending& operator=(Pending&&) = default;
   void wait();
@@ -25,13 +27,16 @@ class Pending {
   std::shared_ptr<State> state_;
 };
 
-/// A group of ranks. Copies share the group. Every rank calls the verbs in the same order. T:
-/// double, float, bf16 (all_to_all_v, broadcast only), int32, int64, uint64, uint8.
+/// A group of ranks. Copies share the group. Every rank calls the verbs in the same
+/// order. T: double, float, bf16 (not in reductions), int32, int64, uint64, uint8.
+/// Floating-point sums add in a fixed order. Device memory goes through NCCL where every
+/// rank of the group has a GPU of its own, else through MPI on host memory.
+/// Error(Exit::device) when a backend fails.
 class Comm {
  public:
   /// One rank, no MPI.
   static Comm self();
-  /// MPI_COMM_WORLD when MPI was initialised (see MpiSession), else self().
+  /// All ranks when MPI was initialised (see MpiSession), else self(). Collective.
   static Comm world();
 
   int rank() const;
@@ -45,8 +50,9 @@ class Comm {
   /// In place, on device memory.
   template <class T>
   Pending all_reduce(const View1<T>& buffer, Reduce op) const;
-  /// From device memory: send_rows[r] rows of `width` elements to rank r, in rank order, received
-  /// in rank order. Exact sizes; zero rows are valid. Pieces may exceed 2^31 bytes.
+  /// From device memory: send_rows[r] rows of `width` elements to rank r, in rank order,
+  /// received in rank order. Exact sizes; zero rows are valid. Pieces may exceed 2^31
+  /// bytes.
   template <class T>
   Pending all_to_all_v(const T* send, const std::vector<index_t>& send_rows, T* receive,
                        const std::vector<index_t>& receive_rows, index_t width) const;
@@ -82,12 +88,16 @@ class Comm {
   std::shared_ptr<Impl> impl_;
 };
 
-/// Initialises MPI (thread level FUNNELED or higher) and finalises it; a no-op without MPI.
+/// Initialises MPI (thread level FUNNELED or higher) and finalises it; a no-op without
+/// MPI or where MPI runs already.
 class MpiSession {
  public:
   MpiSession(int* argc, char*** argv);
   ~MpiSession();
   MpiSession(const MpiSession&) = delete;
+
+ private:
+  bool started_;
 };
 
 /// Library name and version, for `capstan -c`.

@@ -1,0 +1,59 @@
+#pragma once
+/// \file The MoE branch of a block: router, latent projection, routed experts, shared experts.
+/// After LatentMoE of the reference run (marin-community/marin#8435).
+#include "model/batch.hpp"
+#include "model/moe/dispatch.hpp"
+#include "model/moe/experts.hpp"
+#include "model/moe/router_state.hpp"
+#include "model/param.hpp"
+
+namespace capstan {
+
+/// Why a forward pass runs: `train` records router statistics, `recompute` repeats a training pass
+/// and records nothing, `eval` leaves all train state untouched.
+enum class Pass { train, recompute, eval };
+
+template <class S>
+class MoeLayer {
+ public:
+  MoeLayer(const ModelShape& shape, const ParamStore<S>& params, RouterState<S>& routers,
+           const Grid& grid, index_t layer);
+
+  struct Saved {
+    View2<std::int32_t> experts;
+    View2<Acc<S>> logits, weights;
+    View2<S> latent_raw, latent, rows, gate, up, returned, combined, shared_gate, shared_up;
+    View1<Acc<S>> latent_inv;
+    DispatchPlan plan;
+  };
+  /// x [T, D] (normed) -> out [T, D]. Collective over grid.expert_group.
+  void forward(View2<const S> x, const DeviceBatch& batch, Pass pass, Saved& saved,
+               View2<S> out, Context& ctx) const;
+  /// dx = gradient of x; weights' gradients +=.
+  void backward(View2<const S> x, const DeviceBatch& batch, Saved& saved, View2<const S> d_out,
+                View2<S> dx, Context& ctx) const;
+
+ private:
+  void forward_router(View2<const S> x, const DeviceBatch& batch, Pass pass, Saved& saved,
+                      Context& ctx) const;
+  void forward_routed(View2<const S> x, const DeviceBatch& batch, Pass pass, Saved& saved,
+                      View2<S> out, Context& ctx) const;
+  void forward_shared(View2<const S> x, Saved& saved, View2<S> out, Context& ctx) const;
+  void backward_routed(View2<const S> x, const Saved& saved, View2<const S> d_out,
+                       View2<Acc<S>> d_weights, View2<S> dx, Context& ctx) const;
+  void backward_router(View2<const S> x, const Saved& saved, View2<const Acc<S>> d_weights,
+                       View2<S> dx, Context& ctx) const;
+  void backward_shared(View2<const S> x, const Saved& saved, View2<const S> d_out,
+                       View2<S> dx, Context& ctx) const;
+  Tensor<S> shared(const Tensor<S>& all, index_t n) const;
+
+  ModelShape shape_;
+  RouterState<S>* routers_;
+  const Grid* grid_;
+  index_t layer_;
+  Tensor<S> router_, latent_down_, latent_norm_, latent_up_;
+  Tensor<S> shared_gate_, shared_up_, shared_down_;
+  ExpertWeights<S> experts_;
+};
+
+}  // namespace capstan

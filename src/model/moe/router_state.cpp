@@ -1,0 +1,151 @@
+#include "model/moe/router_state.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "base/parallel.hpp"
+
+namespace capstan {
+
+template <class S>
+RouterState<S>::RouterState(const ModelShape& shape, index_t step_tokens, Context& ctx)
+    : shape_(shape), step_tokens_(step_tokens) {
+  Ledger& ledger = ctx.ledger;
+  const index_t l = shape.layers, e = shape.experts;
+  bias_ = make2<Acc<S>>(ledger, "router", l, e);
+  logits_ = make3<Acc<S>>(ledger, "router_logits", l, step_tokens, e);
+  alpha_ = make2<Acc<S>>(ledger, "router_logits", l, step_tokens);
+  segments_ = make1<std::int32_t>(ledger, "router", step_tokens);
+  load_ = make2<std::int64_t>(ledger, "router", l, e);
+  probability_ = make2<double>(ledger, "router", l, e);
+  z_ = make1<double>(ledger, "router", l);
+  range_ = make1<double>(ledger, "router", 2);
+  if (shape.balance == Balance::qb) {
+    histogram_ = make2<std::int64_t>(ledger, "router", e, shape.qb_bins);
+  }
+}
+
+template <class S>
+void RouterState<S>::begin_step() {
+  fill(load_, std::int64_t(0));
+  fill(probability_, 0.0);
+  fill(z_, 0.0);
+}
+
+template <class S>
+void RouterState<S>::set_segments(View1<const std::int32_t> segments, index_t first_token) {
+  const auto to = segments_;
+  par_for("router_segments", segments.extent(0),
+          KOKKOS_LAMBDA(index_t t) { to(first_token + t) = segments(t); });
+}
+
+template <class S>
+View1<Acc<S>> RouterState<S>::bias(index_t layer) const {
+  return View1<Acc<S>>(&bias_.data()[layer * shape_.experts], shape_.experts);
+}
+
+template <class S>
+View2<Acc<S>> RouterState<S>::logits(index_t layer, index_t first_token,
+                                     index_t tokens) const {
+  return View2<Acc<S>>(
+      logits_.data() + (layer * step_tokens_ + first_token) * shape_.experts, tokens,
+      shape_.experts);
+}
+
+template <class S>
+View1<Acc<S>> RouterState<S>::alpha(index_t layer, index_t first_token, index_t tokens) const {
+  return View1<Acc<S>>(alpha_.data() + layer * step_tokens_ + first_token, tokens);
+}
+
+template <class S>
+void RouterState<S>::record(index_t layer, View1<const std::int64_t> counts,
+                            View2<const Acc<S>> logits,
+                            View1<const std::int32_t> segments, Context& ctx) {
+  const ArenaScope scope(ctx.arena);
+  const index_t e = shape_.experts;
+  const auto probability = ctx.arena.take1<double>("router", e);
+  const auto z = ctx.arena.take1<double>("router", 1);
+  router_statistics<S>(logits, segments, probability, z);
+  const auto load_sum = load_;
+  const auto probability_sum = probability_;
+  const auto z_sum = z_;
+  par_for("router_record", e, KOKKOS_LAMBDA(index_t i) {
+    load_sum(layer, i) += counts(i);
+    probability_sum(layer, i) += probability(i);
+    if (i == 0) z_sum(layer) += z(0);
+  });
+}
+
+template <class S>
+void RouterState<S>::balance(const Grid& grid, std::int64_t tokens, Context& ctx) {
+  if (shape_.balance != Balance::qb || tokens == 0) return;
+  const double huge = std::numeric_limits<double>::max();
+  const double target = static_cast<double>(tokens) * static_cast<double>(shape_.top_k) /
+                        static_cast<double>(shape_.experts);
+  std::vector<double> ranges(2 * shape_.layers);  // lowest, minus highest: one min-reduction
+  for (index_t l = 0; l < shape_.layers; ++l) {
+    const double empty[2] = {huge, -huge};
+    copy_to_device(empty, range_.data(), 2);
+    margin_range<S>(logits(l, 0, step_tokens_), alpha(l, 0, step_tokens_), segments_, range_);
+    copy_to_host(range_.data(), &ranges[2 * l], 2);
+    ranges[2 * l + 1] = -ranges[2 * l + 1];
+  }
+  grid.dense.all_reduce_host(ranges.data(), 2 * shape_.layers, Reduce::min);
+  for (index_t l = 0; l < shape_.layers; ++l) {
+    const double lo = ranges[2 * l];
+    const double floor = 1e-6 * std::max(1.0, std::fabs(lo));
+    const double hi = std::max(-ranges[2 * l + 1], lo + floor);
+    fill(histogram_, std::int64_t(0));
+    margin_histogram<S>(logits(l, 0, step_tokens_), alpha(l, 0, step_tokens_), segments_, lo,
+                        hi, histogram_);
+    fence();
+    grid.dense.all_reduce(flat(histogram_), Reduce::sum).wait();
+    quantile_bias<S>(histogram_, lo, hi, target, bias(l));
+  }
+  (void)ctx;
+}
+
+template <class S>
+RouterReport RouterState<S>::end_step(const Grid& grid, Context& ctx) {
+  const Region region(ctx.timers, "balance");
+  const index_t layers = shape_.layers, e = shape_.experts;
+  RouterReport report;
+  report.load = to_host<std::int64_t>(flat(load_));
+  std::vector<double> p = to_host<double>(flat(probability_)), z = to_host<double>(z_);
+  const auto bias = to_host<Acc<S>>(flat(bias_));
+  grid.dense.all_reduce_host(report.load.data(), layers * e, Reduce::sum);
+  grid.dense.all_reduce_host(p.data(), layers * e, Reduce::sum);
+  grid.dense.all_reduce_host(z.data(), layers, Reduce::sum);
+  std::int64_t tokens = 0;
+  for (index_t l = 0; l < layers; ++l) {
+    double total = 0, most = 0, entropy = 0, dot = 0;
+    for (index_t i = 0; i < e; ++i) {
+      total += static_cast<double>(report.load[l * e + i]);
+      most = std::max(most, static_cast<double>(report.load[l * e + i]));
+    }
+    tokens = static_cast<std::int64_t>(total) / shape_.top_k;
+    const double n = std::max(1.0, total), valid = n / static_cast<double>(shape_.top_k);
+    for (index_t i = 0; i < e; ++i) {
+      const double f = static_cast<double>(report.load[l * e + i]) / n;
+      if (f > 0) entropy -= f * std::log(f);
+      dot += f * p[l * e + i] / valid;
+    }
+    report.entropy.push_back(entropy);
+    report.load_balance.push_back(dot * static_cast<double>(e * shape_.top_k));
+    report.z_loss.push_back(z[l] / valid);
+    report.max_over_mean.push_back(most * static_cast<double>(e) / n);
+    const auto [lo, hi] =
+        std::minmax_element(bias.begin() + l * e, bias.begin() + (l + 1) * e);
+    report.bias_min.push_back(*lo);
+    report.bias_max.push_back(*hi);
+    report.assignments += static_cast<std::int64_t>(total);
+  }
+  balance(grid, tokens, ctx);
+  return report;
+}
+
+#define CAPSTAN_ROUTER_STATE(S) template class RouterState<S>;
+CAPSTAN_INSTANTIATE(CAPSTAN_ROUTER_STATE)
+
+}  // namespace capstan

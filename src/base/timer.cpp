@@ -7,10 +7,13 @@ namespace capstan {
 void Timers::stamp() {
   if (fence_at_edges) fence();
   const auto now = Clock::now();
+  const double flops = flops_counter != nullptr ? flops_counter() : 0;
   if (!stack_.empty()) {
     stack_.back()->seconds += std::chrono::duration<double>(now - last_).count();
+    stack_.back()->flops += flops - last_flops_;
   }
   last_ = now;
+  last_flops_ = flops;
 }
 
 void Timers::begin(const char* name) {

@@ -77,6 +77,7 @@ void AttentionLayer<S>::forward(View2<const S> x, const DeviceBatch& batch, Save
   {
     const Region region(ctx.timers, "attention_core");
     attention<S>(shape_for(batch), s.q_rot, s.k_rot, s.v, batch.segments, s.o, s.lse);
+    ctx.timers.add_flops(attention_flops(shape_for(batch)));
   }
   s.gated = arena.take2<S>("attention", t, q_width);
   {
@@ -110,6 +111,7 @@ void AttentionLayer<S>::backward_core(const DeviceBatch& batch, const Saved& s,
     const Region region(ctx.timers, "attention_core");
     attention_backward<S>(shape_for(batch), s.q_rot, s.k_rot, s.v, batch.segments, s.o, s.lse,
                           d_o, delta, dq_rot, dk_rot, dv_core);
+    ctx.timers.add_flops(2.5 * attention_flops(shape_for(batch)));  // 5 products, not 2
   }
   const Region region(ctx.timers, "attention_heads");
   add_to<S>(flat(dv_core), flat(dv));

@@ -1,0 +1,72 @@
+#include "optim/groups.hpp"
+
+#include <fnmatch.h>
+
+#include <algorithm>
+
+namespace capstan {
+
+namespace {
+ParamGroup read_group(const Deck& deck, const std::string& block) {
+  ParamGroup group;
+  group.name = block;
+  group.lr = deck.real(block + "/lr");
+  const std::vector<double> betas = deck.reals(block + "/betas");
+  group.beta1 = betas.at(0);
+  group.beta2 = betas.at(1);
+  group.eps = deck.real(block + "/eps");
+  group.weight_decay = deck.real(block + "/weight_decay");
+  return group;
+}
+
+bool contains(const std::string& text, const char* part) {
+  return text.find(part) != std::string::npos;
+}
+}  // namespace
+
+std::vector<ParamGroup> groups_from_deck(const Deck& deck) {
+  std::vector<ParamGroup> groups = {read_group(deck, "optimizer")};
+  groups[0].decay_matrices_only = true;
+  for (const int n : deck.numbered("group")) {
+    const std::string block = "group" + std::to_string(n);
+    groups.push_back(read_group(deck, block));
+    groups.back().patterns = deck.texts(block + "/match");
+  }
+  return groups;
+}
+
+std::size_t group_of(const std::vector<ParamGroup>& groups, const std::string& tensor) {
+  for (std::size_t g = 1; g < groups.size(); ++g) {
+    const auto& patterns = groups[g].patterns;
+    const bool matches = std::any_of(
+        patterns.begin(), patterns.end(),
+        [&](const std::string& p) { return fnmatch(p.c_str(), tensor.c_str(), 0) == 0; });
+    if (matches) return g;
+  }
+  return 0;
+}
+
+const std::vector<std::string>& param_kinds() {
+  static const std::vector<std::string> kinds = {"embed",   "attn",   "router", "latent",
+                                                 "experts", "shared", "norms",  "head"};
+  return kinds;
+}
+
+std::size_t kind_of(const std::string& tensor) {
+  const auto index = [](const char* name) {
+    const auto& kinds = param_kinds();
+    return static_cast<std::size_t>(std::find(kinds.begin(), kinds.end(), name) -
+                                    kinds.begin());
+  };
+  if (tensor == "embed/table") return index("embed");
+  if (tensor == "head/table") return index("head");
+  if (contains(tensor, "norm") || contains(tensor, "/gate_")) return index("norms");
+  if (contains(tensor, "/router")) return index("router");
+  if (contains(tensor, "/latent_")) return index("latent");
+  if (contains(tensor, "/shared_")) return index("shared");
+  if (contains(tensor, "moe/w_")) return index("experts");
+  if (contains(tensor, "moe/sconv")) return index("latent");
+  return index("attn");
+}
+
+}  // namespace capstan

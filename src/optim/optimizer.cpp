@@ -1,0 +1,82 @@
+#include "optim/optimizer.hpp"
+
+#include <cmath>
+
+#include "kernels/swiglu.hpp"
+
+namespace capstan {
+
+template <class S>
+Optimizer<S>::Optimizer(const Deck& deck, ParamStore<S>& params, Context& ctx)
+    : params_(params), groups_(groups_from_deck(deck)) {
+  for (const ParamSlot& slot : params.slots()) {
+    group_.push_back(group_of(groups_, slot.spec.name));
+  }
+  first_ = make1<Acc<S>>(ctx.ledger, "moments", params.size());
+  second_ = make1<Acc<S>>(ctx.ledger, "moments", params.size());
+}
+
+template <class S>
+void Optimizer<S>::step(double lr_factor, double grad_scale, Context& ctx) {
+  const Region region(ctx.timers, "optimizer");
+  ++updates_;
+  constexpr bool kSeparateWeights = !std::is_same_v<S, Acc<S>>;
+  for (std::size_t i = 0; i < params_.slots().size(); ++i) {
+    const ParamSlot& slot = params_.slots()[i];
+    const ParamGroup& group = groups_[group_[i]];
+    AdamStep step;
+    step.lr = group.lr * lr_factor;
+    step.beta1 = group.beta1;
+    step.beta2 = group.beta2;
+    step.eps = group.eps;
+    step.grad_scale = grad_scale;
+    step.count = updates_;
+    const bool decays = !group.decay_matrices_only || slot.spec.kind == ParamSpec::matrix;
+    step.weight_decay = decays ? group.weight_decay : 0;
+    adamw<S>(step, params_.part(params_.gradients(), slot),
+             params_.part(params_.masters(), slot), params_.part(first_, slot),
+             params_.part(second_, slot),
+             kSeparateWeights ? params_.part(params_.weights(), slot) : View1<S>());
+  }
+}
+
+template <class S>
+Norms norms_of(const ParamStore<S>& params, View1<Acc<S>> buffer, const Grid& grid) {
+  const std::size_t kinds = param_kinds().size();
+  std::vector<double> dense(kinds, 0.0), expert(kinds, 0.0);
+  for (const ParamSlot& slot : params.slots()) {
+    const double sum = sum_squares<Acc<S>>(params.part(buffer, slot));
+    (slot.spec.expert ? expert : dense)[kind_of(slot.spec.name)] += sum;
+  }
+  grid.expert_group.all_reduce_host(expert.data(), static_cast<index_t>(kinds),
+                                    Reduce::sum);
+  Norms norms;
+  double total = 0;
+  for (std::size_t k = 0; k < kinds; ++k) {
+    total += dense[k] + expert[k];
+    norms.by_kind.push_back(std::sqrt(dense[k] + expert[k]));
+  }
+  norms.total = std::sqrt(total);
+  return norms;
+}
+
+template <class S>
+std::vector<std::string> non_finite_tensors(const ParamStore<S>& params,
+                                            View1<Acc<S>> buffer) {
+  std::vector<std::string> names;
+  for (const ParamSlot& slot : params.slots()) {
+    if (count_non_finite<Acc<S>>(params.part(buffer, slot)) > 0) {
+      names.push_back(slot.spec.name);
+    }
+  }
+  return names;
+}
+
+#define CAPSTAN_OPTIMIZER(S)                                                    \
+  template class Optimizer<S>;                                                  \
+  template Norms norms_of<S>(const ParamStore<S>&, View1<Acc<S>>, const Grid&); \
+  template std::vector<std::string> non_finite_tensors<S>(const ParamStore<S>&, \
+                                                          View1<Acc<S>>);
+CAPSTAN_INSTANTIATE(CAPSTAN_OPTIMIZER)
+
+}  // namespace capstan

@@ -1,6 +1,7 @@
 #pragma once
-/// \file Matrix products on row-major matrices: cuBLAS on GPUs, oneDNN (float) and OpenBLAS (double)
-/// on hosts, and the plain reference that every build has (the oracle of the tests).
+/// \file Matrix products on row-major matrices: cuBLAS on GPUs, oneDNN (float) and
+/// OpenBLAS (double) on hosts, and the plain reference that every build has (the oracle
+/// of the tests).
 #include <cstdint>
 
 namespace capstan::blas {
@@ -10,21 +11,23 @@ using index_t = std::int64_t;
 /// Whether an operand is used as stored (N) or transposed (T).
 enum class Op { N, T };
 
-/// C [m, n] = alpha * op(A) [m, k] * op(B) [k, n] + beta * C, row-major, leading dimension = the
-/// number of elements between two rows as stored. beta == 0 never reads C. Pointers are device
-/// pointers on a GPU build; the call is asynchronous there. Bit-exact for the same shapes and
-/// number of threads. S: double, float. m, n or k of 0 are valid (k = 0 scales C).
+/// C [m, n] = alpha * op(A) [m, k] * op(B) [k, n] + beta * C, row-major, leading
+/// dimension = the number of elements between two rows as stored. beta == 0 never reads
+/// C. Pointers are device pointers on a GPU build; the call is asynchronous there.
+/// Bit-exact for the same shapes and number of threads. S: double, float. m, n or k of 0
+/// are valid (k = 0 scales C).
 template <class S>
-void gemm(Op op_a, Op op_b, index_t m, index_t n, index_t k, S alpha, const S* a, index_t lda,
-          const S* b, index_t ldb, S beta, S* c, index_t ldc);
+void gemm(Op op_a, Op op_b, index_t m, index_t n, index_t k, S alpha, const S* a,
+          index_t lda, const S* b, index_t ldb, S beta, S* c, index_t ldc);
 
-/// For every group g with rows [offsets[g], offsets[g+1]) of X (host array, groups + 1 entries):
+/// For every group g with rows [offsets[g], offsets[g+1]) of X (host array, groups + 1
+/// entries):
 ///   Y[rows] = alpha * X[rows] * op(W[g]) + beta * Y[rows]
-/// X [rows, in], W [groups, in, out] (N) or [groups, out, in] (T), Y [rows, out]. Groups may be
-/// empty. On hosts the groups are spread over the threads, one thread per group.
+/// X [rows, in], W [groups, in, out] (N) or [groups, out, in] (T), Y [rows, out]. Groups
+/// may be empty. On hosts the groups are spread over the threads, one thread per group.
 template <class S>
-void grouped_gemm(Op op_w, index_t groups, const index_t* offsets, index_t in, index_t out,
-                  S alpha, const S* x, const S* w, S beta, S* y);
+void grouped_gemm(Op op_w, index_t groups, const index_t* offsets, index_t in,
+                  index_t out, S alpha, const S* x, const S* w, S beta, S* y);
 
 /// dW[g] [in, out] = alpha * X[rows]^T [in, rows] * dY[rows] [rows, out] + beta * dW[g].
 /// An empty group scales dW[g] by beta.
@@ -32,8 +35,8 @@ template <class S>
 void grouped_gemm_weights(index_t groups, const index_t* offsets, index_t in, index_t out,
                           S alpha, const S* x, const S* dy, S beta, S* dw);
 
-/// Floating-point operations issued through this file by the calling process since the last
-/// reset, 2 m n k each.
+/// Floating-point operations issued through this file by the calling process since the
+/// last reset, 2 m n k each.
 double flops_issued();
 void reset_flops_issued();
 
@@ -44,8 +47,8 @@ const char* backend_double();
 /// The plain loops, host pointers, accumulating in S (float accumulates in double).
 namespace reference {
 template <class S>
-void gemm(Op op_a, Op op_b, index_t m, index_t n, index_t k, S alpha, const S* a, index_t lda,
-          const S* b, index_t ldb, S beta, S* c, index_t ldc);
+void gemm(Op op_a, Op op_b, index_t m, index_t n, index_t k, S alpha, const S* a,
+          index_t lda, const S* b, index_t ldb, S beta, S* c, index_t ldc);
 }  // namespace reference
 
 }  // namespace capstan::blas

@@ -19,8 +19,8 @@ enum class OnRestart { fixed, warn, free };
 class Deck {
  public:
   /// Reads the files in order (later ones override earlier ones), then the overrides
-  /// "block/key=value"; validates. All problems come in one Error(Exit::deck), one per line, each
-  /// with file:line and, for an unknown name, the nearest known one.
+  /// "block/key=value"; validates. All problems come in one Error(Exit::deck), one per
+  /// line, each with file:line and, for an unknown name, the nearest known one.
   static Deck load(const std::vector<std::string>& files,
                    const std::vector<std::string>& overrides);
   /// The same from text (`name` stands for the file name in messages).

@@ -6,18 +6,6 @@
 namespace capstan {
 namespace {
 
-std::string text(index_t n) {
-  return std::to_string(n);
-}
-
-/// Rotated dims of a head; -1 when the fraction gives no whole even number.
-index_t rope_dims_of(double fraction, index_t head_dim) {
-  const double exact = fraction * static_cast<double>(head_dim);
-  const auto dims = static_cast<index_t>(std::llround(exact));
-  const bool whole = std::abs(exact - static_cast<double>(dims)) < 1e-9;
-  return whole && dims % 2 == 0 ? dims : -1;
-}
-
 Recompute recompute_of(const std::string& word) {
   if (word == "moe") return Recompute::moe;
   return word == "full" ? Recompute::full : Recompute::none;
@@ -47,7 +35,7 @@ void read_model(const Deck& deck, ModelShape& s) {
   s.window = deck.integer("model/window");
   s.global_every = deck.integer("model/global_every");
   s.rope_theta = deck.real("model/rope_theta");
-  s.rope_dims = rope_dims_of(deck.real("model/rope_fraction"), s.head_dim);
+  s.rope_dims = std::llround(deck.real("model/rope_fraction") * s.head_dim);
   s.qk_norm = deck.flag("model/qk_norm");
   s.qk_eps = deck.real("model/qk_eps");
   s.qk_multiplier = deck.real("model/qk_multiplier");
@@ -85,39 +73,10 @@ void read_moe(const Deck& deck, ModelShape& s) {
 
 }  // namespace
 
-std::vector<std::string> ModelShape::problems() const {
-  std::vector<std::string> out;
-  const auto need = [&](bool ok, const std::string& what) {
-    if (!ok) out.push_back(what);
-  };
-  need(kv_heads > 0 && heads % kv_heads == 0,
-       "model/heads = " + text(heads) +
-           " is not a multiple of model/kv_heads = " + text(kv_heads));
-  need(kv_heads_global > 0 && heads % kv_heads_global == 0,
-       "model/heads = " + text(heads) +
-           " is not a multiple of model/kv_heads_global = " + text(kv_heads_global));
-  need(kv_heads_global <= kv_heads,
-       "model/kv_heads_global = " + text(kv_heads_global) + " exceeds model/kv_heads = " +
-           text(kv_heads) + " (global layers use the first of the stored KV heads)");
-  need(rope_dims >= 0 && rope_dims <= head_dim,
-       "model/rope_fraction times model/head_dim = " + text(head_dim) +
-           " is not an even whole number of dims");
-  need(top_k <= experts,
-       "moe/top_k = " + text(top_k) + " exceeds moe/experts = " + text(experts));
-  need(balance != Balance::aux || aux_loss > 0,
-       "moe/balance = aux needs moe/aux_loss > 0");
-  need(balance == Balance::aux || aux_loss == 0,
-       "moe/aux_loss is not 0, but only moe/balance = aux uses it");
-  return out;
-}
-
 ModelShape ModelShape::from_deck(const Deck& deck) {
   ModelShape s;
   read_model(deck, s);
   read_moe(deck, s);
-  std::string report;
-  for (const auto& line : s.problems()) report += (report.empty() ? "" : "\n") + line;
-  if (!report.empty()) throw Error(Exit::deck, report);
   return s;
 }
 

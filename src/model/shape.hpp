@@ -1,9 +1,6 @@
 #pragma once
 /// \file Every number of the model, taken from a deck and checked. No Kokkos here: the
 /// planner and the help read it too.
-#include <string>
-#include <vector>
-
 #include "deck/deck.hpp"
 
 namespace capstan {
@@ -43,10 +40,9 @@ struct ModelShape {
   double aux_loss = 0, router_z_loss = 0;
   double sign_rate = 0;  ///< step of the bias per optimizer step, Balance::sign
 
-  /// Error(Exit::deck) with one line for each problem.
+  /// A loaded deck is sound (deck/rules.cpp); values of 0 that stand for another key are
+  /// filled.
   static ModelShape from_deck(const Deck& deck);
-  /// What does not fit together, one line each; empty when the shape is sound.
-  std::vector<std::string> problems() const;
 
   /// Global layers see the whole context, have no rotary embedding, use kv_heads_global.
   bool is_global(index_t layer) const {

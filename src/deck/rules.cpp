@@ -1,0 +1,169 @@
+#include "deck/rules.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+namespace capstan {
+namespace {
+
+using std::string;
+
+string number(index_t n) {
+  return std::to_string(n);
+}
+
+/// "path = value" of an integer key.
+string show(const Deck& d, const string& path) {
+  return path + " = " + number(d.integer(path));
+}
+
+/// `whole` must be a multiple of `part`; 0 of `part` means that it takes `whole`'s value.
+Rule divides(const string& whole, const string& part) {
+  return {{whole, part},
+          [=](const Deck& d, const string&) -> string {
+            const index_t n = d.integer(part);
+            if (n == 0 || d.integer(whole) % n == 0) return "";
+            return show(d, whole) + " is not a multiple of " + show(d, part);
+          },
+          ""};
+}
+
+Rule plain(std::vector<string> keys, std::function<string(const Deck&)> problem) {
+  return {std::move(keys), [=](const Deck& d, const string&) { return problem(d); }, ""};
+}
+
+string rope_problem(const Deck& d) {
+  const double dims =
+      d.real("model/rope_fraction") * static_cast<double>(d.integer("model/head_dim"));
+  const double pairs = dims / 2;
+  if (std::abs(pairs - std::round(pairs)) < 1e-9) return "";
+  return "model/rope_fraction x " + show(d, "model/head_dim") +
+         " is not an even whole number of dims";
+}
+
+string global_heads_problem(const Deck& d) {
+  index_t stored = d.integer("model/kv_heads");
+  if (stored == 0) stored = d.integer("model/heads");
+  if (d.integer("model/kv_heads_global") <= stored) return "";
+  return show(d, "model/kv_heads_global") + " exceeds the stored " + number(stored) +
+         " of model/kv_heads (global layers use the first of them)";
+}
+
+string sconv_problem(const Deck& d) {
+  auto sites = d.texts("model/sconv");
+  std::sort(sites.begin(), sites.end());
+  if (std::adjacent_find(sites.begin(), sites.end()) != sites.end())
+    return "model/sconv names a site twice";
+  const bool none = std::find(sites.begin(), sites.end(), "none") != sites.end();
+  return none && sites.size() > 1 ? "model/sconv says none and a site" : "";
+}
+
+string top_k_problem(const Deck& d) {
+  if (d.integer("moe/top_k") <= d.integer("moe/experts")) return "";
+  return show(d, "moe/top_k") + " exceeds " + show(d, "moe/experts");
+}
+
+string aux_problem(const Deck& d) {
+  const bool aux = d.text("moe/balance") == "aux", weight = d.real("moe/aux_loss") > 0;
+  if (aux && !weight) return "moe/balance = aux needs moe/aux_loss > 0";
+  if (weight && !aux) return "moe/aux_loss is not 0, but only moe/balance = aux uses it";
+  return "";
+}
+
+string batch_problem(const Deck& d) {
+  const index_t n = d.integer("batch/sequences");
+  const index_t part =
+      d.integer("grid/data") * d.integer("grid/expert") * d.integer("grid/micro_batches");
+  if (n % part == 0) return "";
+  const index_t below = n / part * part;
+  const string near =
+      (below > 0 ? number(below) + " or " : string()) + number(below + part);
+  return "batch/sequences = " + number(n) +
+         " is not a multiple of data x expert x micro_batches = " + number(part) +
+         "; nearest: " + near;
+}
+
+string split_problem(const Deck& d) {
+  const index_t domain = d.integer("topology/nvlink_ranks");
+  if (domain == 0 || d.flag("grid/allow_split") || domain % d.integer("grid/expert") == 0)
+    return "";
+  return show(d, "grid/expert") + " crosses domains of " +
+         show(d, "topology/nvlink_ranks") + "; grid/allow_split = true permits it";
+}
+
+string stages_problem(const Deck& d) {
+  const index_t stages = d.integer("grid/pipe") * d.integer("grid/stages_per_rank");
+  if (stages <= d.integer("model/layers")) return "";
+  return "grid/pipe x grid/stages_per_rank = " + number(stages) + " exceeds " +
+         show(d, "model/layers");
+}
+
+string waves_problem(const Deck& d) {
+  const index_t waves = d.integer("moe/waves"), ranks = d.integer("grid/expert");
+  const index_t local = d.integer("moe/experts") / ranks;
+  if (d.integer("moe/experts") % ranks != 0 || local % waves == 0) return "";
+  return show(d, "moe/waves") + " does not divide the " + number(local) +
+         " experts of a rank";
+}
+
+string reference_problem(const Deck& d) {
+  if (d.text("moe/transport") != "reference" || d.integer("grid/expert") == 1) return "";
+  return "moe/transport = reference has every expert on every rank: it needs grid/expert "
+         "= "
+         "1, not " +
+         number(d.integer("grid/expert"));
+}
+
+string window_problem(const Deck& d) {
+  if (d.integer("data/window_tokens") >= d.integer("model/seq_len")) return "";
+  return show(d, "data/window_tokens") + " is less than " + show(d, "model/seq_len");
+}
+
+string weights_problem(const Deck& d, const string& block) {
+  const auto files = d.texts(block + "/files").size();
+  const auto weights = d.reals(block + "/weights").size();
+  if (weights == 0 || weights == files) return "";
+  return block + "/weights has " + std::to_string(weights) + " numbers for " +
+         std::to_string(files) + " files";
+}
+
+string range_problem(const Deck& d, const string& block) {
+  const index_t last = d.integer(block + "/last_tokens");
+  if (last == 0 || last > d.integer(block + "/first_tokens")) return "";
+  return show(d, block + "/last_tokens") + " is not after " +
+         show(d, block + "/first_tokens");
+}
+
+}  // namespace
+
+const std::vector<Rule>& deck_rules() {
+  static const std::vector<Rule> rules = {
+      divides("model/heads", "model/kv_heads"),
+      divides("model/heads", "model/kv_heads_global"),
+      plain({"model/kv_heads_global", "model/kv_heads", "model/heads"},
+            global_heads_problem),
+      plain({"model/rope_fraction", "model/head_dim"}, rope_problem),
+      plain({"model/sconv"}, sconv_problem),
+      plain({"moe/top_k", "moe/experts"}, top_k_problem),
+      plain({"moe/aux_loss", "moe/balance"}, aux_problem),
+      divides("moe/experts", "grid/expert"),
+      plain({"batch/sequences", "grid/data", "grid/expert", "grid/micro_batches"},
+            batch_problem),
+      plain({"grid/expert", "topology/nvlink_ranks", "grid/allow_split"}, split_problem),
+      plain({"grid/pipe", "grid/stages_per_rank", "model/layers"}, stages_problem),
+      plain({"moe/waves", "moe/experts", "grid/expert"}, waves_problem),
+      plain({"moe/transport", "grid/expert"}, reference_problem),
+      plain({"data/window_tokens", "model/seq_len"}, window_problem),
+      plain({"data/files", "data/weights"},
+            [](const Deck& d) { return weights_problem(d, "data"); }),
+      {{"*/files", "*/weights"}, weights_problem, "mixture"},
+      {{"*/last_tokens", "*/first_tokens"}, range_problem, "mixture"},
+  };
+  return rules;
+}
+
+string rule_path(const string& key, const string& block) {
+  return key.rfind("*/", 0) == 0 ? block + key.substr(1) : key;
+}
+
+}  // namespace capstan

@@ -1,0 +1,92 @@
+#include "deck/support.hpp"
+
+#include <algorithm>
+#include <array>
+
+namespace capstan {
+namespace {
+
+using std::string;
+
+struct Limit {
+  bool (*exceeded)(const Deck&);
+  const char* message;
+};
+
+bool any_group_kind(const Deck& d) {
+  const auto groups = d.numbered("group");
+  return std::any_of(groups.begin(), groups.end(), [&](int n) {
+    return d.text("group" + std::to_string(n) + "/kind") != "adamw";
+  });
+}
+
+bool other_transport(const Deck& d) {
+  const string& transport = d.text("moe/transport");
+  return transport != "dropless" && transport != "reference";
+}
+
+bool other_balance(const Deck& d) {
+  const string& balance = d.text("moe/balance");
+  return balance != "qb" && balance != "none";
+}
+
+const std::array kLimits = {
+    Limit{[](const Deck& d) { return d.integer("grid/pipe") > 1; },
+          "grid/pipe > 1: pipeline stages are not served yet, use 1"},
+    Limit{[](const Deck& d) { return d.integer("grid/stages_per_rank") > 1; },
+          "grid/stages_per_rank > 1: interleaved stages are not served yet, use 1"},
+    Limit{[](const Deck& d) { return d.text("model/scalar") == "bf16"; },
+          "model/scalar = bf16 is not served yet, use float or double"},
+    Limit{other_transport,
+          "moe/transport: only dropless and reference are served yet, use dropless"},
+    Limit{other_balance, "moe/balance: only qb and none are served yet, use qb"},
+    Limit{[](const Deck& d) { return d.real("moe/router_z_loss") > 0; },
+          "moe/router_z_loss > 0 is not served yet (it is recorded, not trained on), use "
+          "0"},
+    Limit{[](const Deck& d) { return d.text("optimizer/kind") != "adamw"; },
+          "optimizer/kind: only adamw is served yet"},
+    Limit{any_group_kind, "kind in <groupN>: only adamw is served yet"},
+    Limit{[](const Deck& d) { return !d.numbered("mixture").empty(); },
+          "<mixtureN>: mixtures over token ranges are not served yet, use <data>"},
+    Limit{[](const Deck& d) { return !d.numbered("health").empty(); },
+          "<healthN>: health rules are not served yet, leave them out"},
+    Limit{[](const Deck& d) { return d.integer("scale/hidden") > 0; },
+          "scale/hidden: the scaling rule is not served yet, give the keys themselves"},
+    Limit{[](const Deck& d) { return d.text("memory/dense") != "replicated"; },
+          "memory/dense: only replicated is served yet"},
+    Limit{[](const Deck& d) { return d.text("memory/optimizer") != "replicated"; },
+          "memory/optimizer: only replicated is served yet"},
+    Limit{[](const Deck& d) { return d.text("memory/carry") != "device"; },
+          "memory/carry: only device is served yet"},
+    Limit{[](const Deck& d) { return d.integer("checkpoint/ranks_per_file") > 1; },
+          "checkpoint/ranks_per_file > 1 is not served yet, use 1"},
+    Limit{[](const Deck& d) { return d.text("data/tokenizer") != "byte"; },
+          "data/tokenizer: only byte is served yet"},
+};
+
+}  // namespace
+
+std::vector<string> unsupported(const Deck& deck) {
+  std::vector<string> out;
+  for (const auto& limit : kLimits)
+    if (limit.exceeded(deck)) out.push_back(limit.message);
+  return out;
+}
+
+std::vector<string> missing_for_run(const Deck& deck) {
+  std::vector<string> out;
+  if (deck.integer("job/steps") == 0 && deck.integer("schedule/tokens") == 0)
+    out.push_back("the length of the run: give schedule/tokens or job/steps");
+  if (deck.texts("data/files").empty() && deck.numbered("mixture").empty())
+    out.push_back("data: give data/files");
+  return out;
+}
+
+void refuse(const string& title, const std::vector<string>& lines) {
+  if (lines.empty()) return;
+  string report = title;
+  for (const auto& line : lines) report += "\n  " + line;
+  throw Error(Exit::deck, report);
+}
+
+}  // namespace capstan

@@ -1,0 +1,143 @@
+/// \file Blocks of the run as a whole: job, grid, topology, memory, experiment.
+#include "deck/tables.hpp"
+
+namespace capstan {
+
+Block job_table() {
+  Block b{"job", "The run as a whole: name, seed, length, threads, console.", false, {}};
+  b.keys = {
+      text("name").otherwise("capstan").doc(
+          "Name of the run: titles of plots, status file, log."),
+      integer("seed").otherwise("1").at_least(0).warn().doc(
+          "Seed of initial values, of the order of data and of sampled text. The "
+          "position in "
+          "the data is a function of seed and token count alone, so a changed seed at a "
+          "restart changes which text is seen next."),
+      integer("steps").at_least(0).warn().doc(
+          "Number of optimizer steps of the whole run, restarts included. 0 = as many as "
+          "schedule/tokens needs. A smaller number stops early and leaves the schedule "
+          "as "
+          "it is."),
+      integer("threads").at_least(0).at_most(1024).warn().doc(
+          "Host threads of each rank. 0 = the cores of the node divided by the ranks on "
+          "it. "
+          "Results are bit for bit the same only for the same number of threads."),
+      integer("log_every")
+          .otherwise("1")
+          .at_least(1)
+          .in("steps")
+          .doc("Print a console line every so many steps. The history has every step."),
+      integer("dump_step")
+          .at_least(0)
+          .doc("Write diag/dump.<step>.h5 at this step: the batch, every parameter "
+               "before the "
+               "update, every gradient, loss and routing, for a check with another "
+               "framework. "
+               "0 = never."),
+      real("wall_limit_seconds")
+          .at_least(0)
+          .in("seconds")
+          .doc("Stop with a complete checkpoint and exit code 75 before this much wall "
+               "time has "
+               "passed. 0 = no limit. The option -t HH:MM:SS wins over it."),
+  };
+  return b;
+}
+
+Block grid_table() {
+  Block b{
+      "grid",
+      "How ranks are laid out: world = pipe x data x expert, rank = (pipe * data axis + "
+      "data) * expert axis + expert.",
+      false,
+      {}};
+  b.keys = {
+      integer("pipe").otherwise("1").at_least(1).at_most(65536).warn().doc(
+          "Pipeline stages: each holds a contiguous part of the layers."),
+      integer("data").otherwise("1").at_least(1).at_most(65536).warn().doc(
+          "Data axis: replicas of the experts, each with its own tokens."),
+      integer("expert").otherwise("1").at_least(1).at_most(65536).warn().doc(
+          "Expert axis: routed experts are split over it, expert e on rank e div "
+          "(moe/experts / expert); its ranks have their own tokens too. It must divide "
+          "moe/experts."),
+      integer("micro_batches")
+          .otherwise("1")
+          .at_least(1)
+          .warn()
+          .doc("Parts into which the tokens of a step are cut on each rank; gradients "
+               "add up "
+               "over them. The result of a step does not depend on it."),
+      integer("stages_per_rank")
+          .otherwise("1")
+          .at_least(1)
+          .doc("Pipeline stages held by one rank (interleaved schedule)."),
+      flag("allow_split")
+          .doc("Permit an expert axis that crosses NVLink domains "
+               "(topology/nvlink_ranks); "
+               "otherwise such a grid is refused, because its all-to-all would be slow."),
+  };
+  return b;
+}
+
+Block topology_table() {
+  Block b{"topology",
+          "The machine, as far as the layout of ranks and the planner need it.",
+          false,
+          {}};
+  b.keys = {
+      integer("nvlink_ranks")
+          .at_least(0)
+          .doc("Consecutive ranks that share a fast all-to-all domain (NVLink, or one "
+               "node). "
+               "0 = all ranks."),
+      integer("rack_ranks")
+          .at_least(0)
+          .doc("Consecutive ranks in one rack. 0 = all ranks."),
+      real("peak_gflops")
+          .at_least(0)
+          .in("GFLOP/s")
+          .doc("Peak matrix rate of one rank, the denominator of the MFU column. 0 = "
+               "unknown: "
+               "the column says 0."),
+  };
+  return b;
+}
+
+Block memory_table() {
+  Block b{"memory", "Where the large arrays live.", false, {}};
+  b.keys = {
+      text("dense")
+          .otherwise("replicated")
+          .one_of({"replicated", "sharded"})
+          .doc("Non-expert weights: replicated on every rank of data x expert, or "
+               "sharded over "
+               "them and gathered layer by layer."),
+      text("optimizer")
+          .otherwise("replicated")
+          .one_of({"replicated", "sharded", "host"})
+          .doc("Optimizer moments and master weights: as the weights, sharded over the "
+               "replicas, or sharded and kept in host memory."),
+      text("carry")
+          .otherwise("device")
+          .one_of({"device", "host"})
+          .doc("Layer inputs saved for recomputation: in device or in host memory."),
+  };
+  return b;
+}
+
+Block experiment_table() {
+  Block b{
+      "experiment",
+      "The question behind the run, written before it starts; copied into every output.",
+      false,
+      {}};
+  b.keys = {
+      text("goal").doc("What the run is for."),
+      text("hypothesis").doc("What is expected, with numbers where possible."),
+      text("falsifier").doc("What outcome would show that the hypothesis is wrong."),
+      texts("links").doc("Issues, papers, earlier runs."),
+  };
+  return b;
+}
+
+}  // namespace capstan

@@ -1,0 +1,140 @@
+/// \file The block moe: experts, router, balance, transport.
+#include "deck/tables.hpp"
+
+namespace capstan {
+namespace {
+
+std::vector<Key> expert_keys() {
+  return {
+      integer("experts").required().at_least(1).at_most(65536).fixed().doc(
+          "Routed experts E of each layer."),
+      integer("top_k").required().at_least(1).at_most(256).fixed().doc(
+          "Experts K that each token is sent to."),
+      integer("shared_experts")
+          .at_least(0)
+          .at_most(256)
+          .fixed()
+          .doc("Experts N that every token uses, at full width; no routing."),
+      integer("expert_width")
+          .required()
+          .at_least(1)
+          .at_most(1 << 20)
+          .fixed()
+          .doc("Inner width F of a routed SwiGLU expert."),
+      integer("shared_width")
+          .at_least(0)
+          .at_most(1 << 20)
+          .fixed()
+          .doc("Inner width G of a shared expert. 0 = expert_width."),
+      integer("latent_width")
+          .at_least(0)
+          .at_most(1 << 20)
+          .fixed()
+          .doc("Width Z in which routed experts read and write: tokens are projected "
+               "down to it "
+               "and RMS-normed before the exchange, and up after the combine; the router "
+               "sees "
+               "the full width. 0 = no projection, Z = hidden."),
+  };
+}
+
+std::vector<Key> router_keys() {
+  return {
+      text("score")
+          .otherwise("sigmoid")
+          .one_of({"sigmoid", "softmax"})
+          .fixed()
+          .doc("Score of a selected expert from its logit, before normalisation."),
+      real("score_sum")
+          .otherwise("1")
+          .above(0)
+          .fixed()
+          .doc("The combine weights of a token sum to this."),
+      text("router_precision")
+          .otherwise("float")
+          .one_of({"float", "bf16_out"})
+          .warn()
+          .doc("Router logits: kept as accumulated, or rounded to bf16 and widened again "
+               "(as the "
+               "published 535B run does)."),
+      text("balance")
+          .otherwise("qb")
+          .one_of({"qb", "aux", "sign", "none"})
+          .warn()
+          .doc("How load is balanced. qb: a bias on the selection, set each step to the "
+               "quantile "
+               "of the experts' margins. aux: a loss term. sign: a bias moved by "
+               "sign_rate "
+               "against the load. none: not."),
+      integer("qb_bins").otherwise("10000").at_least(2).at_most(1e7).warn().doc(
+          "Bins of the margin histogram of balance = qb."),
+      real("sign_rate")
+          .otherwise("0.001")
+          .above(0)
+          .warn()
+          .doc("Step of the bias per optimizer step, balance = sign."),
+      real("aux_loss")
+          .at_least(0)
+          .warn()
+          .doc("Weight of the load-balancing loss (1 when balanced), balance = aux."),
+      real("router_z_loss")
+          .at_least(0)
+          .warn()
+          .doc("Weight of the mean of (log-sum-exp of the router logits)^2 in the loss."),
+  };
+}
+
+std::vector<Key> transport_keys() {
+  return {
+      text("transport")
+          .otherwise("dropless")
+          .one_of({"reference", "cells", "spill", "pooled_wave", "ragged", "waterfill",
+                   "dropless"})
+          .warn()
+          .doc("How tokens reach the experts. dropless: exact counts, nothing lost. "
+               "reference: every expert on every rank, no exchange (grid/expert = 1). "
+               "cells: fixed capacity per sender and expert. spill: cells, with a retry "
+               "on "
+               "the next choices. pooled_wave: a pool per sender and destination rank, "
+               "sent "
+               "in waves. ragged: exact counts under a receiver cap. waterfill: a global "
+               "accept decision."),
+      real("capacity_send")
+          .otherwise("1.15")
+          .above(0)
+          .warn()
+          .doc("Sender capacity as a multiple of the mean load (cells, spill, "
+               "pooled_wave)."),
+      real("capacity_receive")
+          .otherwise("1.15")
+          .above(0)
+          .warn()
+          .doc("Receiver capacity as a multiple of the mean load (pooled_wave, ragged, "
+               "waterfill)."),
+      integer("waves").otherwise("1").at_least(1).at_most(1024).warn().doc(
+          "Parts in which the exchange travels, wave w+1 during the computation of wave "
+          "w. "
+          "Must divide the experts of a rank."),
+      text("drop_policy")
+          .otherwise("order")
+          .one_of({"order", "rotate"})
+          .warn()
+          .doc("Which assignments lose when a receiver is full: the last senders, always "
+               "in the "
+               "same order, or one in turn, so that no sender is favoured."),
+  };
+}
+
+}  // namespace
+
+Block moe_table() {
+  Block b{"moe",
+          "The mixture of experts of each layer: experts, router, balance, transport.",
+          false,
+          {}};
+  for (auto part : {expert_keys(), router_keys(), transport_keys()})
+    b.keys.insert(b.keys.end(), part.begin(), part.end());
+  return b;
+}
+
+}  // namespace capstan

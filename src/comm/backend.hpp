@@ -37,9 +37,9 @@ using Finish = std::function<void()>;
 
 namespace mpi {
 
-/// A communicator on host memory. Every rank calls the verbs in the same order; buffers
-/// stay untouched until the Finish was called. Error(Exit::device) when MPI reports a
-/// failure.
+/// A communicator on host memory. Every rank calls the verbs in the same order, and the
+/// Finishes in the same order (a sum goes through a second exchange in its Finish);
+/// buffers stay untouched until then. Error(Exit::device) when MPI reports a failure.
 class Group {
  public:
   struct State;

@@ -27,11 +27,11 @@ class Pending {
   std::shared_ptr<State> state_;
 };
 
-/// A group of ranks. Copies share the group. Every rank calls the verbs in the same
-/// order. T: double, float, bf16 (not in reductions), int32, int64, uint64, uint8.
-/// Floating-point sums add in a fixed order. Device memory goes through NCCL where every
-/// rank of the group has a GPU of its own, else through MPI on host memory.
-/// Error(Exit::device) when a backend fails.
+/// A group of ranks. Copies share the group. Every rank calls the verbs, and waits for
+/// them, in the same order. T: double, float, bf16 (not in reductions), int32, int64,
+/// uint64, uint8. Floating-point sums add in a fixed order. Device memory goes through
+/// NCCL where every rank of the group has a GPU of its own, else through MPI on host
+/// memory. Error(Exit::device) when a backend fails.
 class Comm {
  public:
   /// One rank, no MPI.

@@ -19,7 +19,7 @@ struct Group::State {
   int rank = 0, size = 1;
   std::vector<Scratch> pool;
   unsigned sums =
-      0;  ///< numbers the sums: their second steps may be waited for in any order
+      0;  ///< numbers the sums: their second steps may overtake other messages
 
   /// At least `bytes` bytes that nobody else holds.
   char* scratch(std::size_t bytes, Scratch& hold);

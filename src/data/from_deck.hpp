@@ -1,0 +1,16 @@
+#pragma once
+/// \file The data part of a deck.
+#include "data/sampler.hpp"
+#include "deck/deck.hpp"
+
+namespace capstan {
+
+/// Sources, mixture stages, split and order of a deck. A source is one entry of
+/// data/files or mixtureN/files; its name is the last part of the path (the whole text
+/// where two entries would share it), so a corpus may be moved without changing the order
+/// or the held-out split. `lengths` is the history of sequence lengths of the run, the
+/// present one last; empty: it always was model/seq_len. Error(Exit::deck): ranges of
+/// mixtures overlap or leave tokens without sources, numbers of weights and files differ.
+SamplerSpec sampler_spec(const Deck& deck, const std::vector<LengthStage>& lengths = {});
+
+}  // namespace capstan

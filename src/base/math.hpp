@@ -7,6 +7,11 @@
 
 namespace capstan {
 
+/// Overloads by type (the C functions of these names compute in double).
+KOKKOS_INLINE_FUNCTION double fsqrt(double x) { return ::sqrt(x); }
+KOKKOS_INLINE_FUNCTION float fsqrt(float x) { return ::sqrtf(x); }
+KOKKOS_INLINE_FUNCTION double flog(double x) { return ::log(x); }
+KOKKOS_INLINE_FUNCTION float flog(float x) { return ::logf(x); }
 KOKKOS_INLINE_FUNCTION double fexp(double x) { return ::exp(x); }
 
 /// exp in float with a relative error below 2e-7; 0 below -87.3, capped above 88.7; NaN stays NaN.

@@ -25,19 +25,20 @@ T par_sum(const char* label, index_t n, const F& f) {
   return total;
 }
 
-/// The worker of one row on a host: plain loops that the compiler vectorises.
+/// The worker of one row on a host: plain loops that the compiler vectorises. Inlined by force: out
+/// of line, what a lambda captures would be read through memory in every iteration.
 class HostTeam {
  public:
   explicit HostTeam(char* scratch) : scratch_(scratch) {}
   /// f(i) for i in [0, n), independent of each other.
   template <class F>
-  inline void each(index_t n, const F& f) const {
+  KOKKOS_FORCEINLINE_FUNCTION void each(index_t n, const F& f) const {
 #pragma omp simd
     for (index_t i = 0; i < n; ++i) f(i);
   }
   /// Sum of f(i); every worker gets it. T is what f returns.
   template <class F>
-  inline auto sum(index_t n, const F& f) const {
+  KOKKOS_FORCEINLINE_FUNCTION auto sum(index_t n, const F& f) const {
     decltype(f(index_t(0))) total = 0;
 #pragma omp simd reduction(+ : total)
     for (index_t i = 0; i < n; ++i) total += f(i);
@@ -45,7 +46,7 @@ class HostTeam {
   }
   /// Maximum of f(i) and `least`.
   template <class F, class T>
-  inline T max(index_t n, T least, const F& f) const {
+  KOKKOS_FORCEINLINE_FUNCTION T max(index_t n, T least, const F& f) const {
     T best = least;
 #pragma omp simd reduction(max : best)
     for (index_t i = 0; i < n; ++i) {
@@ -56,7 +57,7 @@ class HostTeam {
   }
   /// What one worker does for all (for example a store of one value).
   template <class F>
-  inline void once(const F& f) const {
+  KOKKOS_FORCEINLINE_FUNCTION void once(const F& f) const {
     f();
   }
   inline void barrier() const {}

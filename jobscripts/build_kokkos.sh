@@ -9,6 +9,7 @@
 #   cuda        OpenMP, Serial and CUDA for compute capability 9.0 (its PTX also serves newer GPUs)
 # The log is PREFIX.log. An unfinished build leaves no PREFIX.
 set -euo pipefail
+. "$(dirname "$0")/private_apt.sh"
 
 if [ $# -ne 2 ]; then
   echo "usage: $0 PREFIX host|host-debug|cuda" >&2
@@ -28,26 +29,12 @@ trap 'rm -rf "$work"' EXIT
 trap 'echo "Kokkos ($variant) was not built; the log is $log" >&2' ERR
 : >"$log"
 
-# Fetches trilinos_13.2.0.orig.tar.gz into $work. The place to ask is the one that this machine's
-# apt already uses; the lists are private to this script, so that neither root nor a change of the
-# machine's sources is needed.
+# Fetches trilinos_13.2.0.orig.tar.gz and leaves its Kokkos in $work/kokkos.
 fetch_source() {
-  local uri options
-  mkdir -p "$work"/lists/partial "$work"/cache/archives/partial
-  uri=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Component: main' |
-    grep -v -e '-security' | sort -u | head -1) || true
-  if [ -z "$uri" ]; then
-    echo "apt has no package lists; run apt-get update first" | tee -a "$log" >&2
-    return 1
-  fi
-  echo "deb-src [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $uri bookworm main" \
-    >"$work/sources.list"
-  options=(-q
-    -o Dir::Etc::SourceList="$work/sources.list" -o Dir::Etc::SourceParts=/dev/null
-    -o Dir::State::Lists="$work/lists" -o Dir::Cache="$work/cache"
-    -o APT::Sandbox::User="$(id -un)" -o Acquire::Languages=none -o Acquire::Retries=3)
-  apt-get "${options[@]}" update >>"$log" 2>&1
-  (cd "$work" && apt-get "${options[@]}" source --download-only "trilinos=$version") \
+  local apt_options
+  private_apt "$work" deb-src bookworm
+  apt-get "${apt_options[@]}" update >>"$log" 2>&1
+  (cd "$work" && apt-get "${apt_options[@]}" source --download-only "trilinos=$version") \
     >>"$log" 2>&1
   tar xf "$work"/trilinos_13.2.0.orig.tar.gz -C "$work" --strip-components=2 \
     Trilinos-trilinos-release-13-2-0/packages/kokkos

@@ -105,7 +105,7 @@ template <class F>
 void with_one_thread(const F& f) {
 #if defined(_OPENMP)
 #pragma omp parallel num_threads(2)
-#pragma omp single
+#pragma omp master
 #endif
   f();
 }

@@ -1,0 +1,139 @@
+#include "train/columns.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+namespace capstan {
+
+namespace {
+
+const double kNone = std::numeric_limits<double>::quiet_NaN();
+
+class Row {
+ public:
+  void integer(const std::string& name, const std::string& unit, const std::string& doc,
+               std::int64_t value) {
+    columns.push_back({name, unit, doc, true, 0, value});
+  }
+  void real(const std::string& name, const std::string& unit, const std::string& doc,
+            double value) {
+    columns.push_back({name, unit, doc, false, value, 0});
+  }
+  std::vector<Column> columns;
+};
+
+double mean(const std::vector<double>& v) {
+  return v.empty() ? kNone : std::accumulate(v.begin(), v.end(), 0.0) / double(v.size());
+}
+double most(const std::vector<double>& v) {
+  return v.empty() ? kNone : *std::max_element(v.begin(), v.end());
+}
+double least(const std::vector<double>& v) {
+  return v.empty() ? kNone : *std::min_element(v.begin(), v.end());
+}
+
+void loss_columns(const StepReport& r, const RunFigures& figures, Row& row) {
+  row.integer("step", "1", "number of the step, from 1", r.step);
+  row.integer("tokens", "tokens", "tokens seen up to and including this step", r.tokens);
+  row.real("loss", "nats", "mean cross-entropy of counted tokens", r.cross_entropy);
+  row.real("loss_total", "nats", "what the gradients are of", r.total());
+  row.real("z_loss", "nats", "logit z-loss, with its coefficient", r.z_loss);
+  row.real("aux_loss", "nats", "router losses in the objective, weighted", r.aux);
+  row.real("lr", "1", "learning rate of the first group", r.lr.at(0));
+  for (std::size_t g = 1; g < r.lr.size(); ++g) {
+    row.real("lr_" + figures.group_names.at(g), "1", "learning rate of this group",
+             r.lr[g]);
+  }
+}
+
+void norm_columns(const StepReport& r, Row& row) {
+  row.real("grad_norm", "1", "norm of the gradient before clipping", r.gradient.total);
+  for (std::size_t k = 0; k < r.gradient.by_kind.size(); ++k) {
+    row.real("grad_norm_" + param_kinds()[k], "1", "the same of one kind of parameter",
+             r.gradient.by_kind[k]);
+  }
+  row.real("param_norm", "1", "norm of the masters before the update", r.parameter.total);
+  for (std::size_t k = 0; k < r.parameter.by_kind.size(); ++k) {
+    row.real("param_norm_" + param_kinds()[k], "1", "the same of one kind of parameter",
+             r.parameter.by_kind[k]);
+  }
+}
+
+void router_columns(const StepReport& r, Row& row) {
+  row.integer("assignments", "1", "token-expert assignments of valid tokens, all layers",
+              r.router.assignments);
+  row.real("drop_fraction", "1", "dropped / assignments", 0.0);
+  row.real("drop_sender_fraction", "1", "dropped because a sender's capacity was full",
+           0.0);
+  row.real("drop_receiver_fraction", "1",
+           "dropped because a receiver's capacity was full", 0.0);
+  row.real("padding_skipped", "1", "part of the step's tokens that was padding",
+           double(r.padding_tokens) / double(std::max<std::int64_t>(1, r.step_tokens)));
+  row.real("routing_entropy", "nats", "entropy of assignment fractions, mean over layers",
+           mean(r.router.entropy));
+  row.real("load_balancing_loss", "1", "ideal = top_k; logged only",
+           mean(r.router.load_balance));
+  row.real("router_z_loss", "1", "mean squared logsumexp of router logits; logged only",
+           mean(r.router.z_loss));
+  row.real("load_max_over_mean", "1", "fullest expert / mean expert, worst layer",
+           most(r.router.max_over_mean));
+  row.real("router_bias_min", "1", "least router bias in use", least(r.router.bias_min));
+  row.real("router_bias_max", "1", "greatest router bias in use",
+           most(r.router.bias_max));
+}
+
+void speed_columns(const StepReport& r, const RunFigures& figures, const Comm& world,
+                   Row& row) {
+  const auto& names = phase_names();
+  std::vector<double> seconds(names.size() + 1, 0.0);
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    const auto found = r.phase_seconds.find(names[i]);
+    if (found != r.phase_seconds.end()) seconds[i] = found->second;
+  }
+  seconds.back() = r.seconds;
+  world.all_reduce_host(seconds.data(), index_t(seconds.size()), Reduce::sum);
+  for (double& s : seconds) s /= world.size();
+  const std::int64_t peak = world.all_reduce_value(r.memory_peak_bytes, Reduce::max);
+  const double wall = seconds.back(), rate = double(r.step_tokens) / wall;
+  double unaccounted = wall;
+  row.real("tokens_per_second", "tokens/s", "tokens of the step / step_seconds", rate);
+  row.real("mfu", "1", "flops_published / step_seconds / peak of all ranks",
+           figures.peak_flops > 0
+               ? rate * figures.flops_per_token / (figures.peak_flops * figures.ranks)
+               : kNone);
+  row.real("step_seconds", "seconds", "wall time of the step, mean over ranks", wall);
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    unaccounted -= seconds[i];
+    row.real("seconds_" + names[i], "seconds", "exclusive time, mean over ranks",
+             seconds[i]);
+  }
+  row.real("seconds_unaccounted", "seconds", "step_seconds less all the phases",
+           unaccounted);
+  row.real("memory_peak_mib", "mib", "highest memory of any rank so far, by the ledger",
+           double(peak) / (1 << 20));
+}
+
+}  // namespace
+
+const std::vector<std::string>& phase_names() {
+  static const std::vector<std::string> names = {
+      "data",           "embedding",        "norm",   "attention_gemm", "attention_heads",
+      "attention_core", "router",           "latent", "dispatch_plan",  "exchange",
+      "permute",        "experts_gemm",     "swiglu", "shared_experts", "residual",
+      "head",           "reduce_gradients", "norms",  "optimizer",      "balance"};
+  return names;
+}
+
+std::vector<Column> history_row(const StepReport& report, const RunFigures& figures,
+                                const Comm& world) {
+  Row row;
+  loss_columns(report, figures, row);
+  norm_columns(report, row);
+  router_columns(report, row);
+  speed_columns(report, figures, world, row);
+  return row.columns;
+}
+
+}  // namespace capstan

@@ -1,0 +1,29 @@
+#pragma once
+/// \file Held-out evaluation: dropless, pending bias applied, train state untouched.
+#include "data/sampler.hpp"
+#include "model/model.hpp"
+
+namespace capstan {
+
+struct EvalReport {
+  double loss = 0;  ///< mean cross-entropy of counted tokens, nats
+  std::int64_t tokens = 0;
+};
+
+template <class S>
+class Evaluator {
+ public:
+  Evaluator(const Deck& deck, const Grid& grid, const Sampler& sampler, Context& ctx);
+
+  /// Collective over the world. Error(Exit::deck) when there is no held-out sequence.
+  EvalReport run(Model<S>& model);
+
+ private:
+  const Grid& grid_;
+  const Sampler& sampler_;
+  Context& ctx_;
+  index_t seq_len_, per_batch_;
+  std::vector<index_t> chosen_;
+};
+
+}  // namespace capstan

@@ -1,0 +1,121 @@
+#include "train/stepper.hpp"
+
+#include <cmath>
+
+namespace capstan {
+
+template <class S>
+Stepper<S>::Stepper(const Deck& deck, const Grid& grid, Loader& loader,
+                    TrainState<S>& state, Context& ctx)
+    : grid_(grid), loader_(loader), state_(state), ctx_(ctx) {
+  schedule_.tokens = deck.integer("schedule/tokens");
+  schedule_.warmup_fraction = deck.real("schedule/warmup_fraction");
+  schedule_.final_fraction = deck.real("schedule/final_fraction");
+  z_coefficient_ = deck.real("model/z_loss");
+  clip_norm_ = deck.real("optimizer/clip_norm");
+}
+
+/// Counted and padding tokens of the whole step: the loss is a mean over all counted
+/// tokens of all ranks, whatever the number of micro-batches.
+template <class S>
+void Stepper<S>::count_tokens(const std::vector<Batch>& batches,
+                              StepReport& report) const {
+  std::int64_t counts[2] = {0, 0};
+  for (const Batch& batch : batches) {
+    for (const std::int32_t target : batch.targets) counts[0] += target >= 0 ? 1 : 0;
+    for (const std::int32_t segment : batch.segments) counts[1] += segment < 0 ? 1 : 0;
+  }
+  grid_.dense.all_reduce_host(counts, 2, Reduce::sum);
+  report.counted_tokens = counts[0];
+  report.padding_tokens = counts[1];
+}
+
+template <class S>
+void Stepper<S>::check_finite(const StepReport& report) const {
+  if (std::isfinite(report.total()) && std::isfinite(report.gradient.total)) return;
+  std::string names;
+  for (const std::string& name :
+       non_finite_tensors<S>(state_.model.params(), state_.model.params().gradients())) {
+    if (names.size() < 400) names += " " + name;
+  }
+  throw Error(
+      Exit::diverged,
+      format("step %lld: loss %g, gradient norm %g; gradients that are not finite:%s",
+             static_cast<long long>(report.step), report.total(), report.gradient.total,
+             names.empty() ? " none here" : names.c_str()));
+}
+
+template <class S>
+StepReport Stepper<S>::gradients() {
+  before_ = ctx_.timers.table();
+  started_ = ctx_.timers.wall();
+  StepReport report;
+  Model<S>& model = state_.model;
+  std::vector<Batch> batches;
+  {
+    const Region region(ctx_.timers, "data");
+    batches = loader_.step(state_.tokens);
+    report.step_tokens = loader_.step_tokens(state_.tokens);
+    report.step = state_.step + 1;
+    report.tokens = state_.tokens + report.step_tokens;
+    count_tokens(batches, report);
+    model.begin_step();
+  }
+  const double counted =
+      static_cast<double>(std::max<std::int64_t>(report.counted_tokens, 1));
+  LossSums sums;
+  index_t first_token = 0;
+  for (const Batch& batch : batches) {
+    const ArenaScope scope(ctx_.arena);
+    const DeviceBatch device = upload_batch(batch.tokens, batch.targets, batch.segments,
+                                            batch.seq_len, first_token, true, ctx_);
+    model.train(device, 1.0 / counted, sums, ctx_);
+    first_token += device.size();
+  }
+  model.reduce_gradients(ctx_);
+  {
+    const Region region(ctx_.timers, "norms");
+    double losses[2] = {sums.cross_entropy, sums.z_loss};
+    grid_.dense.all_reduce_host(losses, 2, Reduce::sum);
+    report.cross_entropy = losses[0] / counted;
+    report.z_loss = z_coefficient_ * losses[1] / counted;
+    report.gradient = norms_of<S>(model.params(), model.params().gradients(), grid_);
+    report.parameter = norms_of<S>(model.params(), model.params().masters(), grid_);
+  }
+  check_finite(report);
+  return report;
+}
+
+template <class S>
+void Stepper<S>::update(StepReport& report) {
+  const double factor = schedule_.factor(report.tokens);
+  const double norm = report.gradient.total;
+  const double scale = clip_norm_ > 0 && norm > clip_norm_ ? clip_norm_ / norm : 1.0;
+  for (const ParamGroup& group : state_.optimizer.groups()) {
+    report.lr.push_back(group.lr * factor);
+  }
+  state_.optimizer.step(factor, scale, ctx_);
+  report.router = state_.model.routers().end_step(grid_, ctx_);
+  state_.step = report.step;
+  state_.tokens = report.tokens;
+  fence();
+  report.seconds = ctx_.timers.wall() - started_;
+  for (const auto& [name, entry] : ctx_.timers.table()) {
+    const auto old = before_.find(name);
+    const double earlier = old == before_.end() ? 0.0 : old->second.seconds;
+    if (entry.seconds > earlier) report.phase_seconds[name] = entry.seconds - earlier;
+  }
+  report.memory_peak_bytes = ctx_.ledger.peak();
+}
+
+template <class S>
+StepReport Stepper<S>::run() {
+  StepReport report = gradients();
+  update(report);
+  return report;
+}
+
+#define CAPSTAN_STEPPER(S) template class Stepper<S>;
+CAPSTAN_INSTANTIATE(CAPSTAN_STEPPER)
+
+}  // namespace capstan

@@ -1,0 +1,47 @@
+#pragma once
+/// \file One optimizer step, as a page of sentences.
+#include "data/loader.hpp"
+#include "model/model.hpp"
+#include "optim/optimizer.hpp"
+#include "optim/schedule.hpp"
+#include "train/report.hpp"
+
+namespace capstan {
+
+/// Everything of a run that a step changes.
+template <class S>
+struct TrainState {
+  Model<S>& model;
+  Optimizer<S>& optimizer;
+  std::int64_t step = 0, tokens = 0;  ///< done so far
+};
+
+template <class S>
+class Stepper {
+ public:
+  Stepper(const Deck& deck, const Grid& grid, Loader& loader, TrainState<S>& state,
+          Context& ctx);
+
+  /// Trains on the next batch and updates the weights. Error(Exit::diverged) naming the
+  /// tensors when loss or gradients are not finite (nothing was updated then). Collective
+  /// over the world.
+  StepReport run();
+  /// The two halves, for dumps: gradients of the next batch, and what follows.
+  StepReport gradients();
+  void update(StepReport& report);
+
+ private:
+  void count_tokens(const std::vector<Batch>& batches, StepReport& report) const;
+  void check_finite(const StepReport& report) const;
+
+  const Grid& grid_;
+  Loader& loader_;
+  TrainState<S>& state_;
+  Context& ctx_;
+  Schedule schedule_;
+  double z_coefficient_, clip_norm_;
+  std::map<std::string, Timers::Entry> before_;
+  double started_ = 0;
+};
+
+}  // namespace capstan

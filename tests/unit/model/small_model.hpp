@@ -1,0 +1,119 @@
+#pragma once
+/// \file A small model and a batch with several documents and padding, for tests of the
+/// model.
+#include "model/model.hpp"
+#include "unit/check.hpp"
+
+namespace capstan::test {
+
+inline ModelShape small_shape() {
+  ModelShape s;
+  s.hidden = 12;
+  s.layers = 2;
+  s.heads = 4;
+  s.kv_heads = 2;
+  s.kv_heads_global = 1;
+  s.head_dim = 4;
+  s.vocab = 17;
+  s.seq_len = 10;
+  s.window = 4;
+  s.global_every = 2;
+  s.rope_theta = 100;
+  s.rope_dims = 2;
+  s.qk_norm = true;
+  s.qk_eps = 1e-6;
+  s.qk_multiplier = 1.3;
+  s.xsa = s.head_gate = true;
+  s.gate_rank = 3;
+  s.sconv_k = s.sconv_attn = s.sconv_moe = true;
+  s.norm_eps = 1e-5;
+  s.init_std = 0.3;
+  s.z_loss = 1e-2;
+  s.experts = 8;
+  s.top_k = 2;
+  s.shared_experts = 2;
+  s.expert_width = 5;
+  s.shared_width = 6;
+  s.latent_width = 7;
+  s.score_sum = 2.5;
+  s.balance = Balance::qb;
+  s.qb_bins = 1000;
+  return s;
+}
+
+struct HostBatch {
+  std::vector<std::int32_t> tokens, targets, segments;
+};
+
+/// `sequences` sequences with documents that end inside, and padding at the end of the
+/// last.
+inline HostBatch small_batch(const ModelShape& s, index_t sequences, std::uint64_t seed) {
+  HostBatch b;
+  const Rng rng(seed, 5);
+  for (index_t i = 0; i < sequences * s.seq_len; ++i) {
+    const index_t place = i % s.seq_len;
+    const bool padding = i >= sequences * s.seq_len - 2;
+    const int document = place < 3 ? 0 : place < 7 ? 1 : 2;
+    const bool last = place == 2 || place == 6 || place == s.seq_len - 1;
+    b.tokens.push_back(static_cast<std::int32_t>(rng.bits(i) % s.vocab));
+    b.targets.push_back(
+        padding || last ? -1 : static_cast<std::int32_t>(rng.bits(1000 + i) % s.vocab));
+    b.segments.push_back(padding ? -1 : document);
+  }
+  return b;
+}
+
+/// Model, batch and context of one rank.
+template <class S>
+struct Rig {
+  explicit Rig(const ModelShape& shape, index_t sequences = 2, std::uint64_t seed = 3)
+      : ctx(0, true),
+        host(small_batch(shape, sequences, seed)),
+        model(shape, grid, sequences * shape.seq_len, ctx) {
+    model.params().initialise(seed);
+    // Gates start at zero and convolutions at the identity: move them, so that they
+    // matter.
+    for (const ParamSlot& slot : model.params().slots()) {
+      if (slot.spec.kind == ParamSpec::matrix) continue;
+      const auto part = model.params().part(model.params().masters(), slot);
+      Values v = values(part);
+      const Values noise = normal_values(slot.size(), stream_of(slot.spec.name), 0.2);
+      for (std::size_t i = 0; i < v.size(); ++i) v[i] += noise[i];
+      const std::vector<S> typed(v.begin(), v.end());
+      copy_to_device<S>(typed.data(), part.data(), slot.size());
+    }
+  }
+  /// Runs forward and backward; returns the loss whose gradient was taken.
+  double train(int micro_batches = 1) {
+    LossSums sums;
+    model.begin_step();
+    const index_t n = static_cast<index_t>(host.tokens.size()) / micro_batches;
+    for (int m = 0; m < micro_batches; ++m) {
+      const ArenaScope scope(ctx.arena);
+      const auto part = [&](const std::vector<std::int32_t>& v) {
+        return std::vector<std::int32_t>(v.begin() + m * n, v.begin() + (m + 1) * n);
+      };
+      const DeviceBatch b =
+          upload_batch(part(host.tokens), part(host.targets), part(host.segments),
+                       model.shape().seq_len, m * n, true, ctx);
+      model.train(b, scale, sums, ctx);
+    }
+    return scale * (sums.cross_entropy + model.shape().z_loss * sums.z_loss);
+  }
+  double evaluate() {
+    LossSums sums;
+    const ArenaScope scope(ctx.arena);
+    const DeviceBatch b = upload_batch(host.tokens, host.targets, host.segments,
+                                       model.shape().seq_len, 0, false, ctx);
+    model.evaluate(b, sums, ctx);
+    return scale * (sums.cross_entropy + model.shape().z_loss * sums.z_loss);
+  }
+
+  Context ctx;
+  Grid grid;
+  HostBatch host;
+  Model<S> model;
+  double scale = 0.1;
+};
+
+}  // namespace capstan::test

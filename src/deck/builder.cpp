@@ -1,5 +1,6 @@
 #include "deck/builder.hpp"
 
+#include <algorithm>
 #include <fstream>
 #include <sstream>
 
@@ -49,8 +50,8 @@ string unknown_block(const string& heading) {
 
 }  // namespace
 
-void DeckBuilder::complain(const string& where, const string& what) {
-  problems_.push_back({where, what});
+void DeckBuilder::complain(const string& where, const string& what, int line) {
+  problems_.push_back({where, what, line});
 }
 
 void DeckBuilder::add_file(const string& path) {
@@ -77,37 +78,42 @@ void DeckBuilder::add_override(const string& text) {
 
 void DeckBuilder::add(const Lexed& lexed) {
   seen_.clear();
+  const auto first = static_cast<std::ptrdiff_t>(problems_.size());
   for (const auto& p : lexed.problems) problems_.push_back(p);
   for (const auto& h : lexed.headings)
-    if (check_heading(h.block, h.where)) headings_.emplace(h.block, h.where);
+    if (check_heading(h)) headings_.emplace(h.block, h.where);
   for (const auto& a : lexed.assignments) add_assignment(a);
+  std::stable_sort(problems_.begin() + first, problems_.end(),
+                   [](const Problem& a, const Problem& b) { return a.line < b.line; });
 }
 
-bool DeckBuilder::check_heading(const string& heading, const string& where) {
-  if (find_block(heading)) return true;
-  complain(where, unknown_block(heading));
+bool DeckBuilder::check_heading(const Assignment& heading) {
+  if (find_block(heading.block)) return true;
+  complain(heading.where, unknown_block(heading.block), heading.line);
   return false;
 }
 
 void DeckBuilder::add_assignment(const Assignment& a) {
   const Block* block = find_block(a.block);
   if (!block) {  // in a file the heading was reported
-    if (a.file.empty()) check_heading(a.block, a.where);
+    if (a.file.empty()) check_heading(a);
     return;
   }
   headings_.emplace(a.block, a.where);
   const Key* key = block->find(a.key);
-  if (!key) return complain(a.where, unknown_key(*block, a.block, a.key));
+  if (!key) return complain(a.where, unknown_key(*block, a.block, a.key), a.line);
   const string path = a.block + "/" + a.key;
   const auto [earlier, fresh] = seen_.emplace(path, a.where);
-  if (!fresh)
-    return complain(a.where, path + " is given twice (first at " + earlier->second + ")");
+  if (!fresh) {
+    const string what = path + " is given twice (first at " + earlier->second + ")";
+    return complain(a.where, what, a.line);
+  }
   string why;
   const auto value = check_value(*key, a.value, why);
   places_[path] = a.where;
   if (!value) {
     bad_.insert(path);
-    return complain(a.where, path + ": " + why);
+    return complain(a.where, path + ": " + why, a.line);
   }
   bad_.erase(path);
   deck_.values_[path] = {*value, true};

@@ -23,8 +23,8 @@ class DeckBuilder {
  private:
   void add(const Lexed& lexed);
   void add_assignment(const Assignment& a);
-  void complain(const std::string& where, const std::string& what);
-  bool check_heading(const std::string& block, const std::string& where);
+  void complain(const std::string& where, const std::string& what, int line = 0);
+  bool check_heading(const Assignment& heading);
   void fill(const Block& block, const std::string& heading);
   void fill_defaults();
   void apply_rules();

@@ -53,7 +53,7 @@ class Lexer {
 
  private:
   string where() const { return file_ + ":" + std::to_string(number_); }
-  void complain(const string& what) { out_.problems.push_back({where(), what}); }
+  void complain(const string& what) { out_.problems.push_back({where(), what, number_}); }
 
   void heading(string_view text) {
     block_.clear();
@@ -68,7 +68,7 @@ class Lexer {
       return complain("block <" + block_ + "> is opened twice (first at " +
                       earlier.where + ")");
     }
-    out_.headings.push_back({block_, "", "", where(), file_});
+    out_.headings.push_back({block_, "", "", where(), file_, number_});
   }
 
   void assignment(string_view text) {
@@ -80,8 +80,9 @@ class Lexer {
     if (!in_block_)
       return complain("key " + string(key) + " stands before the first <block>");
     if (block_.empty()) return;
-    out_.assignments.push_back(
-        {block_, string(key), string(trim(text.substr(equals + 1))), where(), file_});
+    out_.assignments.push_back({block_, string(key),
+                                string(trim(text.substr(equals + 1))), where(), file_,
+                                number_});
   }
 
   string file_, block_;
@@ -112,7 +113,7 @@ Lexed lex_override(const string& text) {
   const string block(shaped ? trim(view.substr(0, slash)) : "");
   const string key(shaped ? trim(view.substr(slash + 1, equals - slash - 1)) : "");
   if (!is_name(block) || !is_name(key)) {
-    out.problems.push_back({where, "is not of the form block/key=value"});
+    out.problems.push_back({where, "is not of the form block/key=value", 0});
     return out;
   }
   const string_view value = trim(view.substr(equals + 1));
@@ -121,7 +122,7 @@ Lexed lex_override(const string& text) {
         {where, "a value cannot hold a comment or control characters"});
     return out;
   }
-  out.assignments.push_back({block, key, string(value), where, ""});
+  out.assignments.push_back({block, key, string(value), where, "", 0});
   return out;
 }
 

@@ -10,11 +10,13 @@ namespace capstan {
 struct Assignment {
   std::string block, key, value;  ///< value is trimmed, comment removed
   std::string where;              ///< "file:line" or the override itself
-  std::string file;               ///< duplicates are looked for within one file
+  std::string file;               ///< "" for an override
+  int line = 0;
 };
 
 struct Problem {
   std::string where, what;
+  int line = 0;  ///< order of the problems of one file
 };
 
 struct Lexed {

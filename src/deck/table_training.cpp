@@ -88,7 +88,8 @@ Block schedule_table() {
           {}};
   b.keys = {
       integer("tokens").at_least(0).warn().in("tokens").doc(
-          "Length of the schedule. 0 = job/steps x tokens per step."),
+          "Length of the schedule, and of the run where job/steps = 0. 0 = constant at "
+          "the peak (job/steps then says how long)."),
       real("warmup_fraction")
           .otherwise("0.01")
           .at_least(0)

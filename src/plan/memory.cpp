@@ -1,0 +1,110 @@
+#include "plan/memory.hpp"
+
+#include <algorithm>
+
+#include "optim/groups.hpp"
+
+namespace capstan {
+namespace {
+
+struct Bytes {
+  index_t weight = 4;  ///< of the model's scalar
+  index_t sum = 4;     ///< of masters, gradients, moments
+};
+
+Bytes bytes_of(const std::string& scalar) {
+  if (scalar == "double") return {8, 8};
+  return scalar == "bf16" ? Bytes{2, 4} : Bytes{4, 4};
+}
+
+index_t ceil_div(index_t a, index_t b) {
+  return (a + b - 1) / b;
+}
+
+/// Axes over which the state of dense and of expert tensors can be sharded.
+struct Shards {
+  index_t dense = 1, expert = 1;
+};
+
+std::vector<MemoryLine> stage_memory(const Deck& deck, const ModelShape& shape,
+                                     const StageParams& p, index_t layers) {
+  const Bytes bytes = bytes_of(deck.text("model/scalar"));
+  const index_t data = deck.integer("grid/data"), expert = deck.integer("grid/expert");
+  const Shards whole, replicas{data * expert, data};
+  const bool dense_sharded = deck.text("memory/dense") == "sharded";
+  const std::string& place = deck.text("memory/optimizer");
+  const Shards state = place == "replicated" ? whole : replicas;
+  const index_t dense_copies = dense_sharded ? replicas.dense : 1;
+  const auto elements = [](index_t n_dense, index_t n_expert, Shards s) {
+    return ceil_div(n_dense, s.dense) + ceil_div(n_expert, s.expert);
+  };
+
+  const index_t local = elements(p.dense, p.expert, {dense_copies, 1});
+  const index_t masters = elements(p.dense, p.expert, state) * bytes.sum;
+  const index_t moments = elements(p.dense_moments, p.expert_moments, state) * bytes.sum;
+  const bool host = place == "host";
+  // With replicated state of the same type the masters are the weights.
+  const bool separate =
+      bytes.weight != bytes.sum || place != "replicated" || dense_sharded;
+  const index_t tokens =
+      deck.integer("batch/sequences") * shape.seq_len / (data * expert);
+
+  std::vector<MemoryLine> out;
+  if (separate) out.push_back({"weights", local * bytes.weight, 0});
+  out.push_back({"masters", host ? 0 : masters, host ? masters : 0});
+  out.push_back({"gradients", local * bytes.sum, 0});
+  out.push_back({"moments", host ? 0 : moments, host ? moments : 0});
+  out.push_back({"router_logits", layers * tokens * (shape.experts + 1) * bytes.sum, 0});
+  index_t router = layers * (shape.experts * (bytes.sum + 16) + 8) + tokens * 4 + 16;
+  if (shape.balance == Balance::qb) router += shape.experts * shape.qb_bins * 8;
+  out.push_back({"router", router, 0});
+  return out;
+}
+
+index_t total(const std::vector<MemoryLine>& lines) {
+  index_t sum = 0;
+  for (const auto& line : lines) sum += line.device + line.host;
+  return sum;
+}
+
+}  // namespace
+
+LayerRange layers_of_stage(index_t layers, index_t stages, index_t stage) {
+  return {stage * layers / stages, (stage + 1) * layers / stages};
+}
+
+StageParams stage_params(const Deck& deck, const std::vector<ParamSpec>& list,
+                         index_t stage) {
+  const index_t stages = deck.integer("grid/pipe");
+  const index_t n_expert = deck.integer("grid/expert");
+  const LayerRange range = layers_of_stage(deck.integer("model/layers"), stages, stage);
+  const auto groups = groups_from_deck(deck);
+  StageParams out;
+  for (const auto& spec : list) {
+    bool here = spec.layer >= range.first && spec.layer < range.last;
+    if (spec.layer < 0)
+      here = spec.name.rfind("embed/", 0) == 0 ? stage == 0 : stage == stages - 1;
+    if (!here) continue;
+    const auto& group = groups[group_of(groups, spec.name)];
+    const index_t moments = deck.text(group.name + "/kind") == "muonh" ? 1 : 2;
+    const index_t n = spec.expert ? spec.size() / n_expert : spec.size();
+    (spec.expert ? out.expert : out.dense) += n;
+    (spec.expert ? out.expert_moments : out.dense_moments) += n * moments;
+  }
+  return out;
+}
+
+std::vector<MemoryLine> memory_per_rank(const Deck& deck, const ModelShape& shape,
+                                        const std::vector<ParamSpec>& list) {
+  std::vector<MemoryLine> fullest;
+  const index_t stages = deck.integer("grid/pipe");
+  for (index_t stage = 0; stage < stages; ++stage) {
+    const LayerRange range = layers_of_stage(shape.layers, stages, stage);
+    auto lines = stage_memory(deck, shape, stage_params(deck, list, stage),
+                              range.last - range.first);
+    if (total(lines) > total(fullest)) fullest = std::move(lines);
+  }
+  return fullest;
+}
+
+}  // namespace capstan

@@ -1,0 +1,24 @@
+#include "plan/plan.hpp"
+
+namespace capstan {
+
+Plan make_plan(const Deck& deck) {
+  Plan p;
+  p.shape = ModelShape::from_deck(deck);
+  const auto list = param_list(p.shape);
+  p.parameters = param_totals(list);
+  p.flops = published_flops(p.shape);
+  p.n_pipe = deck.integer("grid/pipe");
+  p.n_data = deck.integer("grid/data");
+  p.n_expert = deck.integer("grid/expert");
+  p.tokens_per_step = deck.integer("batch/sequences") * p.shape.seq_len;
+  p.rank_micro_tokens =
+      p.tokens_per_step / (p.n_data * p.n_expert * deck.integer("grid/micro_batches"));
+  p.steps = deck.integer("job/steps");
+  const index_t tokens = deck.integer("schedule/tokens");
+  if (p.steps == 0) p.steps = (tokens + p.tokens_per_step - 1) / p.tokens_per_step;
+  p.memory = memory_per_rank(deck, p.shape, list);
+  return p;
+}
+
+}  // namespace capstan

@@ -1,0 +1,93 @@
+#include <cstdarg>
+#include <cstdio>
+
+#include "deck/support.hpp"
+#include "plan/plan.hpp"
+
+namespace capstan {
+namespace {
+
+__attribute__((format(printf, 2, 3))) void put(std::string& out, const char* pattern,
+                                               ...) {
+  char line[512];
+  std::va_list args;
+  va_start(args, pattern);
+  std::vsnprintf(line, sizeof line, pattern, args);
+  va_end(args);
+  out += line;
+}
+
+long long ll(index_t n) {
+  return static_cast<long long>(n);
+}
+double mib(index_t bytes) {
+  return static_cast<double>(bytes) / (1 << 20);
+}
+
+void put_summary(std::string& out, const Plan& p) {
+  put(out, "PLAN: parameters_total=%lld parameters_active=%lld\n", ll(p.parameters.total),
+      ll(p.parameters.active));
+  put(out,
+      "PLAN: flops_published per token: forward=%.6g forward_without_head=%.6g "
+      "training=%.6g\n",
+      p.flops.forward(), p.flops.forward_without_head, p.flops.training());
+  const index_t tokens = p.steps * p.tokens_per_step;
+  put(out,
+      "PLAN: tokens_per_step=%lld steps=%lld tokens=%lld flops_published_total=%.6g\n",
+      ll(p.tokens_per_step), ll(p.steps), ll(tokens),
+      static_cast<double>(tokens) * p.flops.training());
+  put(out,
+      "PLAN: ranks=%lld pipe=%lld data=%lld expert=%lld experts_per_rank=%lld "
+      "tokens_per_rank_and_micro_batch=%lld\n",
+      ll(p.ranks()), ll(p.n_pipe), ll(p.n_data), ll(p.n_expert),
+      ll(p.shape.experts / p.n_expert), ll(p.rank_micro_tokens));
+}
+
+void put_memory(std::string& out, const Plan& p) {
+  put(out,
+      "\nMemory of the fullest rank in MiB, without activations and exchange buffers:\n");
+  put(out, "  %-16s %14s %14s\n", "name", "device_mib", "host_mib");
+  index_t device = 0, host = 0;
+  for (const auto& line : p.memory) {
+    put(out, "  %-16s %14.1f %14.1f\n", line.name.c_str(), mib(line.device),
+        mib(line.host));
+    device += line.device;
+    host += line.host;
+  }
+  put(out, "  %-16s %14.1f %14.1f\n", "sum", mib(device), mib(host));
+}
+
+void put_grid(std::string& out, const Plan& p) {
+  constexpr index_t kRows = 16;
+  put(out, "\nGrid: rank = (pipe * %lld + data) * %lld + expert\n", ll(p.n_data),
+      ll(p.n_expert));
+  const index_t rows = p.n_pipe * p.n_data;
+  for (index_t row = 0; row < rows; ++row) {
+    if (rows > kRows && row >= kRows - 1 && row < rows - 1) {
+      if (row == kRows - 1) put(out, "  ...\n");
+      continue;
+    }
+    const index_t pipe = row / p.n_data;
+    const LayerRange layers = layers_of_stage(p.shape.layers, p.n_pipe, pipe);
+    put(out, "  pipe %lld data %lld: ranks %lld to %lld, layers %lld to %lld\n", ll(pipe),
+        ll(row % p.n_data), ll(row * p.n_expert), ll((row + 1) * p.n_expert - 1),
+        ll(layers.first), ll(layers.last - 1));
+  }
+  put(out, "  dense tensors: %lld replicas; experts: %lld on a rank, %lld replicas\n",
+      ll(p.n_data * p.n_expert), ll(p.shape.experts / p.n_expert), ll(p.n_data));
+}
+
+}  // namespace
+
+std::string plan_text(const Deck& deck, const Plan& plan) {
+  std::string out;
+  put_summary(out, plan);
+  put_memory(out, plan);
+  put_grid(out, plan);
+  const auto notes = unsupported(deck);
+  if (!notes.empty()) out += "\nThis version can plan this deck, but not run it:\n";
+  for (const auto& note : notes) out += "  " + note + "\n";
+  return out;
+}
+
+}  // namespace capstan

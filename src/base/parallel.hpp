@@ -36,23 +36,36 @@ class HostTeam {
 #pragma omp simd
     for (index_t i = 0; i < n; ++i) f(i);
   }
-  /// Sum of f(i); every worker gets it. T is what f returns.
+  /// Sum of f(i); every worker gets it. T is what f returns. Lanes are summed apart and folded at
+  /// the end, so that the order does not depend on the width of the machine's vectors.
   template <class F>
   KOKKOS_FORCEINLINE_FUNCTION auto sum(index_t n, const F& f) const {
-    decltype(f(index_t(0))) total = 0;
-#pragma omp simd reduction(+ : total)
-    for (index_t i = 0; i < n; ++i) total += f(i);
+    using T = decltype(f(index_t(0)));
+    constexpr int lanes = 64 / static_cast<int>(sizeof(T));
+    T lane[lanes] = {};
+    const index_t whole = n / lanes * lanes;
+    for (index_t i = 0; i < whole; i += lanes) {
+#pragma omp simd
+      for (int l = 0; l < lanes; ++l) lane[l] += f(i + l);
+    }
+    T total = fold<lanes>(lane, [](T x, T y) { return x + y; });
+    for (index_t i = whole; i < n; ++i) total += f(i);
     return total;
   }
   /// Maximum of f(i) and `least`.
   template <class F, class T>
   KOKKOS_FORCEINLINE_FUNCTION T max(index_t n, T least, const F& f) const {
-    T best = least;
-#pragma omp simd reduction(max : best)
-    for (index_t i = 0; i < n; ++i) {
-      const T v = f(i);
-      best = v > best ? v : best;
+    constexpr int lanes = 64 / static_cast<int>(sizeof(T));
+    const auto larger = [](T x, T y) { return y > x ? y : x; };
+    T lane[lanes];
+    for (int l = 0; l < lanes; ++l) lane[l] = least;
+    const index_t whole = n / lanes * lanes;
+    for (index_t i = 0; i < whole; i += lanes) {
+#pragma omp simd
+      for (int l = 0; l < lanes; ++l) lane[l] = larger(lane[l], static_cast<T>(f(i + l)));
     }
+    T best = fold<lanes>(lane, larger);
+    for (index_t i = whole; i < n; ++i) best = larger(best, static_cast<T>(f(i)));
     return best;
   }
   /// What one worker does for all (for example a store of one value).
@@ -65,6 +78,17 @@ class HostTeam {
   inline char* scratch() const { return scratch_; }
 
  private:
+  /// lane[0] op ... op lane[N - 1] by halving.
+  template <int N, class T, class Op>
+  static KOKKOS_FORCEINLINE_FUNCTION T fold(T* lane, const Op& op) {
+    if constexpr (N == 1) {
+      return lane[0];
+    } else {
+#pragma omp simd
+      for (int l = 0; l < N / 2; ++l) lane[l] = op(lane[l], lane[l + N / 2]);
+      return fold<N / 2>(lane, op);
+    }
+  }
   char* scratch_;
 };
 

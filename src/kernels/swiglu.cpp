@@ -16,10 +16,11 @@ T sum_terms(const char* label, View1<const S> x, const F& term) {
   const index_t n = x.extent(0);
   return par_sum<T>(
       label, (n + kRun - 1) / kRun, KOKKOS_LAMBDA(index_t run, T & sum) {
-        const index_t first = run * kRun, last = first + kRun < n ? first + kRun : n;
+        const S* from = x.data() + run * kRun;  // a View here would be read by gathers
+        const index_t count = n - run * kRun < kRun ? n - run * kRun : kRun;
         T part = 0;
 #pragma omp simd reduction(+ : part)
-        for (index_t i = first; i < last; ++i) part += term(x(i));
+        for (index_t i = 0; i < count; ++i) part += term(from[i]);
         sum += part;
       });
 }

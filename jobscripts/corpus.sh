@@ -8,7 +8,8 @@ set -euo pipefail
 
 if [[ $# -lt 1 || $1 == -h ]]; then
   sed -n '2,6s/^# \{0,1\}//p' "$0"
-  exit $([[ ${1:-} == -h ]] && echo 0 || echo 2)
+  if [[ ${1:-} == -h ]]; then exit 0; fi
+  exit 2
 fi
 out=$1
 here=$(cd "$(dirname "$0")/.." && pwd)

@@ -23,26 +23,23 @@ struct Range {
   std::vector<double> weights;
 };
 
-Range read_range(const Deck& deck, const std::string& block, std::string& problems) {
+/// The deck has checked that weights, if any, are as many as files.
+Range read_range(const Deck& deck, const std::string& block) {
   Range r;
   r.block = block;
   r.files = deck.texts(block + "/files");
   r.weights = deck.reals(block + "/weights");
   if (r.weights.empty()) r.weights.assign(r.files.size(), kBySize);
-  if (r.weights.size() != r.files.size()) {
-    problems += format("\n%s/weights: %zu weights for %zu files", block.c_str(),
-                       r.weights.size(), r.files.size());
-  }
   return r;
 }
 
 class Builder {
  public:
   explicit Builder(const Deck& deck) {
-    base_ = read_range(deck, "data", problems_);
+    base_ = read_range(deck, "data");
     for (const int i : deck.numbered("mixture")) {
       const std::string block = "mixture" + std::to_string(i);
-      ranges_.push_back(read_range(deck, block, problems_));
+      ranges_.push_back(read_range(deck, block));
       ranges_.back().first = deck.integer(block + "/first_tokens");
       ranges_.back().last = deck.integer(block + "/last_tokens");
     }
@@ -51,9 +48,6 @@ class Builder {
     name_sources();
     index_t at = 0;  // up to where the stages reach; -1: to the end
     for (const Range& range : ranges_) {
-      if (range.last != 0 && range.last <= range.first) {
-        problems_ += "\n" + range.block + ": last_tokens must lie after first_tokens";
-      }
       if (at < 0 || range.first < at)
         problems_ += "\n" + range.block + ": overlaps another one";
       if (at >= 0 && range.first > at) add_stage(base_, at);
@@ -92,8 +86,7 @@ class Builder {
                           static_cast<long long>(from));
     }
     MixtureStage stage{from, std::vector<double>(sources_.size(), 0)};
-    const std::size_t n = std::min(range.files.size(), range.weights.size());
-    for (std::size_t i = 0; i < n; ++i) {
+    for (std::size_t i = 0; i < range.files.size(); ++i) {
       double& weight = stage.weights[index_[range.files[i]]];
       if (weight != 0)
         problems_ += "\n" + range.block + "/files: twice " + range.files[i];

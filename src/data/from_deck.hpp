@@ -10,7 +10,8 @@ namespace capstan {
 /// where two entries would share it), so a corpus may be moved without changing the order
 /// or the held-out split. `lengths` is the history of sequence lengths of the run, the
 /// present one last; empty: it always was model/seq_len. Error(Exit::deck): ranges of
-/// mixtures overlap or leave tokens without sources, numbers of weights and files differ.
+/// mixtures overlap or leave tokens without sources, or a range
+/// names a file twice.
 SamplerSpec sampler_spec(const Deck& deck, const std::vector<LengthStage>& lengths = {});
 
 }  // namespace capstan

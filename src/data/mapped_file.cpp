@@ -50,6 +50,12 @@ MappedFile::~MappedFile() {
   }
 }
 
+void MappedFile::expect_random() const {
+  if (size_ == 0) return;
+  // Advice only: where it is refused, reading is as right as before.
+  ::madvise(const_cast<std::byte*>(data_), static_cast<std::size_t>(size_), MADV_RANDOM);
+}
+
 MappedFile::MappedFile(MappedFile&& other) noexcept
     : path_(std::move(other.path_)),
       data_(std::exchange(other.data_, nullptr)),

@@ -17,6 +17,9 @@ class MappedFile {
   MappedFile(MappedFile&& other) noexcept;
   MappedFile& operator=(MappedFile&& other) noexcept;
 
+  /// Tells the system that small pieces are read here and there, so that it does not read
+  /// megabytes ahead at each (12 ms a piece were seen without).
+  void expect_random() const;
   const std::byte* data() const { return data_; }
   index_t size() const { return size_; }  ///< bytes
   const std::string& path() const { return path_; }

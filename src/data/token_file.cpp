@@ -99,6 +99,7 @@ TokenFile TokenFile::open(const std::string& name, index_t vocab,
   } else {
     file.open_megatron(megatron_prefix(name));
   }
+  if (file.tokens_ > kFullScan) file.bin_.expect_random();
   file.check_ids();
   return file;
 }

@@ -93,6 +93,7 @@ class TokenFileWriter {
   std::string prefix_;
   IdType type_;
   int bin_ = -1;
+  bool finished_ = false;
   std::vector<std::int32_t> sizes_;
   std::vector<std::byte> buffer_;
 };

@@ -52,6 +52,9 @@ TokenFileWriter::TokenFileWriter(const std::string& prefix, IdType type)
 
 TokenFileWriter::~TokenFileWriter() {
   if (bin_ >= 0) ::close(bin_);
+  if (finished_) return;
+  ::unlink((prefix_ + ".bin.part").c_str());
+  ::unlink((prefix_ + ".idx.part").c_str());
 }
 
 void TokenFileWriter::put(int file, const void* data, index_t bytes,
@@ -117,6 +120,7 @@ void TokenFileWriter::finish() {
   if (::unlink(idx.c_str()) != 0 && errno != ENOENT) fail(idx, "cannot replace");
   rename_or_fail(bin + ".part", bin);
   rename_or_fail(idx + ".part", idx);
+  finished_ = true;
 }
 
 }  // namespace capstan

@@ -1,0 +1,322 @@
+"""Reads a run directory: live, finished or killed, all segments as one history.
+
+    run = Run("runs/quickstart")
+    run.columns["loss"]     numpy array, one value a step (see README for the names)
+    run.units["loss"]       "nats"
+    run.layer["entropy"]    [steps, layers]
+    run.evals               {"step", "tokens", "loss"}: held-out points
+    run.events              [Event]: checkpoints, signals, health rules ...
+    run.restarts            [Restart]: where segments joined, deck keys that changed
+    run.deck                {"model/hidden": 256, ...} of the last segment
+    run.experts()           (steps, load [steps, layers, experts])
+    run.notes               what could not be read and what was read instead
+
+A segment replaces every row of earlier segments after its start_step.
+"""
+import glob
+import os
+import re
+from collections import namedtuple
+
+import numpy as np
+
+import hdf5_snapshot
+
+Event = namedtuple("Event", "step tokens kind text segment")
+Restart = namedtuple("Restart", "step segment changes")
+Change = namedtuple("Change", "key before after")
+
+TEXT_INTEGERS = ("segment", "step", "tokens", "assignments")
+EVAL_COLUMNS = ("step", "tokens", "loss")
+
+
+class RunError(Exception):
+    """The directory holds no history that can be read."""
+
+
+class Segment:
+    """One start of the program; rows after `cut` were replaced by a later segment."""
+
+    def __init__(self, number, start_step=0):
+        self.number = number
+        self.start_step = start_step
+        self.cut = np.iinfo(np.int64).max
+        self.attributes = {}
+        self.columns, self.units, self.layer = {}, {}, {}
+        self.evals = {name: np.empty(0) for name in EVAL_COLUMNS}
+        self.events = []
+
+    @property
+    def deck_text(self):
+        return self.attributes.get("deck", "")
+
+
+def plain(value):
+    """An attribute as str, int, float or list."""
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace").rstrip("\0")
+    return value.tolist() if hasattr(value, "tolist") else value
+
+
+def parse_value(text):
+    """A deck value as bool, int, float, text or a list of them."""
+    if "," in text:
+        return [parse_value(part.strip()) for part in text.split(",")]
+    if text in ("true", "false"):
+        return text == "true"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            pass
+    return text
+
+
+def parse_deck(text):
+    """{"block/key": value} of a deck."""
+    deck, block = {}, ""
+    for line in text.splitlines():
+        line = line.split("#", 1)[0].strip()
+        if line.startswith("<") and line.endswith(">"):
+            block = line[1:-1]
+        elif "=" in line:
+            key, value = (part.strip() for part in line.split("=", 1))
+            deck[f"{block}/{key}"] = parse_value(value)
+    return deck
+
+
+def deck_changes(before, after):
+    """Keys whose values differ between two decks."""
+    keys = sorted(before.keys() | after.keys())
+    pairs = [Change(key, before.get(key), after.get(key)) for key in keys]
+    return [change for change in pairs if change.before != change.after]
+
+
+def read_segment_file(file):
+    """Segment from an open diag/history.<seg>.h5; rows that every column has."""
+    attributes = {name: plain(value) for name, value in file.attrs.items()}
+    segment = Segment(int(attributes["segment"]), int(attributes["start_step"]))
+    segment.attributes = attributes
+    flat = {name: item for name, item in file.items() if hasattr(item, "shape")}
+    layers = dict(file["layer"].items()) if "layer" in file else {}
+    rows = min(len(item) for item in (*flat.values(), *layers.values()))
+    segment.columns = {name: item[:rows] for name, item in flat.items()}
+    segment.layer = {name: item[:rows] for name, item in layers.items()}
+    for name, item in flat.items():
+        segment.units[name] = plain(item.attrs.get("unit", "1"))
+    if "eval" in file:
+        segment.evals = read_group(file["eval"], EVAL_COLUMNS)
+    if "events" in file:
+        rows = read_group(file["events"], ("step", "tokens", "kind", "text"))
+        for step, tokens, kind, text in zip(*rows.values()):
+            where = int(step), int(tokens)
+            event = Event(*where, plain(kind), plain(text), segment.number)
+            segment.events.append(event)
+    return segment
+
+
+def read_group(group, names):
+    """Columns of a group, cut to the shortest."""
+    rows = min(len(group[name]) for name in names)
+    return {name: group[name][:rows] for name in names}
+
+
+def parse_pairs(line):
+    """{"key": "value"} of `#kind key=value ...`; `text` takes the rest of the line."""
+    head, _, text = line.partition(" text=")
+    pairs = dict(re.findall(r"(\w+)=(\S+)", head))
+    return {**pairs, "text": text.strip()}
+
+
+def rows_to_columns(names, rows):
+    """Text rows as columns. The counts are integers, everything else is double."""
+    table = np.loadtxt(rows, ndmin=2) if rows else np.empty((0, len(names)))
+    columns = {name: table[:, i] for i, name in enumerate(names)}
+    for name in TEXT_INTEGERS:
+        if name in columns:
+            columns[name] = columns[name].astype(np.int64)
+    columns.pop("segment")
+    return columns
+
+
+def read_text(path):
+    """{number: Segment} from history.txt; a last line without a line feed is left out."""
+    with open(path) as file:
+        lines = file.read().split("\n")[:-1]
+    segments, names, rows, segment, evals = {}, [], [], None, []
+
+    def finish():
+        if segment is None:
+            return
+        whole = [row for row in rows if row.count(" ") == len(names) - 1]
+        segment.columns = rows_to_columns(names, whole)
+        table = np.array(evals, dtype=float).reshape(-1, 3)
+        segment.evals = {name: table[:, i] for i, name in enumerate(EVAL_COLUMNS)}
+        segments[segment.number] = segment
+
+    for line in lines:
+        if line.startswith("#segment "):
+            finish()
+            names, rows, segment, evals = line[1:].split(), [], None, []
+        elif line.startswith("#start "):
+            pairs = parse_pairs(line)
+            segment = Segment(int(pairs["segment"]), int(pairs["start_step"]))
+            segment.attributes = pairs
+        elif line.startswith("#eval "):
+            pairs = parse_pairs(line)
+            evals.append([float(pairs[name]) for name in EVAL_COLUMNS])
+        elif line.startswith("#event "):
+            pairs = parse_pairs(line)
+            where = int(pairs["step"]), int(pairs["tokens"])
+            segment.events.append(
+                Event(*where, pairs["kind"], pairs["text"], segment.number)
+            )
+        elif line and not line.startswith("#"):
+            rows.append(line)
+    finish()
+    return segments
+
+
+def numbered(directory, pattern):
+    """{number: path} of files `directory/pattern`, `*` being the number."""
+    found = {}
+    for path in glob.glob(os.path.join(glob.escape(directory), pattern)):
+        number = os.path.basename(path).split(".")[1]
+        if number.isdigit():
+            found[int(number)] = path
+    return found
+
+
+def joined(parts, keep):
+    """Concatenates columns of segments; NaN where a segment lacks one."""
+    names = list(dict.fromkeys(name for part in parts for name in part))
+    result = {}
+    for name in names:
+        trailing = next(part[name].shape[1:] for part in parts if name in part)
+        pieces = [
+            part[name][mask] if name in part else np.full((mask.sum(), *trailing), np.nan)
+            for part, mask in zip(parts, keep)
+        ]
+        result[name] = np.concatenate(pieces)
+    return result
+
+
+class Run:
+    """A run directory as one history. Raises RunError if nothing in it can be read."""
+
+    def __init__(self, path):
+        self.path = os.fspath(path)
+        self.notes = []
+        self.segments = self._read_segments()
+        if not self.segments:
+            raise RunError(f"{self.path}: no history to read. " + " ".join(self.notes))
+        self._cut()
+        self._join()
+        last = self.segments[-1]
+        self.deck_text = last.deck_text or self._deck_used()
+        self.deck = parse_deck(self.deck_text)
+        folder = os.path.basename(os.path.abspath(self.path))
+        self.name = last.attributes.get("run") or self.deck.get("job/name") or folder
+
+    def _read_segments(self):
+        files = numbered(self.path, "diag/history.*.h5")
+        expected = set(files) | set(numbered(self.path, "log.*"))
+        segments = {}
+        for number, path in sorted(files.items()):
+            try:
+                segments[number] = hdf5_snapshot.read(path, read_segment_file)
+            except hdf5_snapshot.Damaged as error:
+                self.notes.append(f"{error}.")
+        text = os.path.join(self.path, "history.txt")
+        if (expected - set(segments) or not segments) and os.path.exists(text):
+            for number, segment in read_text(text).items():
+                if number not in segments:
+                    segments[number] = segment
+                    self.notes.append(f"segment {number} read from history.txt.")
+        return [segments[number] for number in sorted(segments)]
+
+    def _cut(self):
+        limit = np.iinfo(np.int64).max
+        for segment in reversed(self.segments):
+            segment.cut = limit
+            limit = min(limit, segment.start_step)
+
+    def _join(self):
+        segments = self.segments
+        keep = [segment.columns["step"] <= segment.cut for segment in segments]
+        self.columns = joined([segment.columns for segment in segments], keep)
+        self.units = {key: unit for part in segments for key, unit in part.units.items()}
+        self.layer = joined([segment.layer for segment in segments], keep)
+        keep = [segment.evals["step"] <= segment.cut for segment in segments]
+        self.evals = joined([segment.evals for segment in segments], keep)
+        self.events = [
+            event
+            for segment in segments
+            for event in segment.events
+            if event.step <= segment.cut
+        ]
+        self.restarts = []
+        for before, after in zip(segments, segments[1:]):
+            changes = []
+            if before.deck_text and after.deck_text:
+                decks = parse_deck(before.deck_text), parse_deck(after.deck_text)
+                changes = deck_changes(*decks)
+            self.restarts.append(Restart(after.start_step, after.number, changes))
+
+    def _deck_used(self):
+        path = os.path.join(self.path, "deck.used")
+        if not os.path.exists(path):
+            return ""
+        with open(path) as file:
+            return file.read()
+
+    def phases(self):
+        """Names of the timer regions, the costliest first, `unaccounted` last."""
+        stem = "seconds_"
+        names = [key[len(stem) :] for key in self.columns if key.startswith(stem)]
+        cost = {name: np.nansum(self.columns[stem + name]) for name in names}
+        return sorted(names, key=lambda name: (name == "unaccounted", -cost[name]))
+
+    def groups(self, stem):
+        """Names g for which the column `<stem>_<g>` exists."""
+        stem += "_"
+        return [key[len(stem) :] for key in self.columns if key.startswith(stem)]
+
+    def tokens_at(self, step):
+        """Tokens seen after `step`; the rows give it, evenly spaced between them."""
+        steps = np.concatenate([[0], self.columns["step"]])
+        return np.interp(step, steps, np.concatenate([[0], self.columns["tokens"]]))
+
+    def experts(self, bins=400):
+        """(last step of each bin, mean load [bins, L, E] of the bin's rows); bins = None
+        gives every row. Empty arrays where the run has no load files."""
+        parts = []
+        files = numbered(self.path, "diag/experts.*.h5")
+        known = {segment.number: segment for segment in self.segments}
+        for number in sorted(set(files) & set(known)):
+            cut = known[number].cut
+            try:
+                part = hdf5_snapshot.read(
+                    files[number], lambda file: read_load(file, cut, bins)
+                )
+                parts.append(part)
+            except hdf5_snapshot.Damaged as error:
+                self.notes.append(f"{error}.")
+        parts = [part for part in parts if len(part[0])]
+        if not parts:
+            return np.empty(0, np.int64), np.empty((0, 0, 0))
+        return tuple(np.concatenate(piece) for piece in zip(*parts))
+
+
+def read_load(file, cut, bins):
+    """One segment's part of Run.experts, read bin by bin."""
+    rows = min(len(file["step"]), len(file["load"]))
+    steps = file["step"][:rows]
+    rows = int(np.searchsorted(steps, cut, side="right"))
+    if not rows:
+        return steps[:0], np.empty((0, *file["load"].shape[1:]))
+    count = rows if bins is None else min(bins, rows)
+    edges = np.linspace(0, rows, count + 1).astype(int)
+    spans = list(zip(edges[:-1], edges[1:]))
+    load = [file["load"][first:last].mean(axis=0) for first, last in spans]
+    return steps[edges[1:] - 1], np.stack(load)

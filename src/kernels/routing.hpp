@@ -23,30 +23,37 @@ void route_backward(View2<const Acc<S>> logits, View2<const std::int32_t> expert
                     View2<const Acc<S>> d_weights, View2<Acc<S>> d_logits);
 
 /// Sums over valid tokens of this rank: softmax probability per expert [E] (fixed order), and
-/// logsumexp^2 in z_sum [1]. For the logged load-balancing loss and router z-loss.
+/// logsumexp^2 in z_sum [1]. For the logged load-balancing loss and router z-loss. block_sums is
+/// scratch, at least [sort_blocks(T), E + 1].
 template <class S>
 void router_statistics(View2<const Acc<S>> logits, View1<const std::int32_t> segments,
-                       View1<double> probability_sum, View1<double> z_sum);
+                       View2<double> block_sums, View1<double> probability_sum,
+                       View1<double> z_sum);
 
-/// margins = logits - alpha over valid tokens: lowest and highest into range [2] (kept as is, that
-/// is {+max, -max}, when there is no valid token).
+/// margins = logits - alpha over valid tokens: range [2] = lowest and highest, {+max, -max} when
+/// there is no valid token. The logits are the unbiased ones; alpha is route's, biased.
 template <class S>
 void margin_range(View2<const Acc<S>> logits, View1<const Acc<S>> alpha,
                   View1<const std::int32_t> segments, View1<double> range);
-/// counts [E, bins] += margins binned over [lo, hi]: bin = min(bins-1, floor((m - lo) / width)).
+/// counts [E, bins] += margins binned over [lo, hi]: bin = floor((m - lo) * (bins / (hi - lo))),
+/// kept inside 0 .. bins-1. Needs hi > lo: callers widen the range to at least
+/// 1e-6 * max(1, |lo|). An integer per token and expert, so the sum over parts of the tokens
+/// does not depend on how they are cut.
 template <class S>
 void margin_histogram(View2<const Acc<S>> logits, View1<const Acc<S>> alpha,
                       View1<const std::int32_t> segments, double lo, double hi,
                       View2<std::int64_t> counts);
 /// bias = -(beta - mean beta), beta_e = the value that `target` = tokens * K / E of expert e's
-/// margins reach: walk the counts from the top, interpolate linearly inside the crossing bin.
+/// margins reach: walk the counts from the top, interpolate linearly inside the crossing bin (lo
+/// when the counts stay below the target).
 template <class S>
 void quantile_bias(View2<const std::int64_t> counts, double lo, double hi, double target,
                    View1<Acc<S>> bias);
 
 /// Stable counting sort of assignments (token t, choice k) by expert, tokens in order inside an
-/// expert; assignments with expert < 0 are left out. counts [E] int64; order [<= T*K]: row r of
-/// the sorted list is assignment order[r] = t * K + k; slot [T*K]: its inverse (-1 = left out).
+/// expert; assignments with expert < 0 are left out. counts [E]; offsets [E + 1] = first row of
+/// each expert, then the number of rows; order [T*K]: row r of the sorted list is assignment
+/// order[r] = t * K + k; slot [T*K]: its inverse (-1 = left out).
 /// block_counts is scratch, at least [sort_blocks(T), E].
 void sort_by_expert(View2<const std::int32_t> experts, View2<std::int32_t> block_counts,
                     View1<std::int64_t> counts, View1<std::int64_t> offsets,
@@ -65,7 +72,7 @@ template <class S>
 void combine(View2<const S> y, View1<const std::int32_t> slot, View2<const Acc<S>> weights,
              View2<S> out);
 /// dy[r] = weights[order[r]] * d_out[token of r]; d_weights[t, k] = d_out[t] . y[slot] (0 for -1).
-/// dy may be y's memory only if d_weights was computed before: they may not alias.
+/// dy may be y's memory.
 template <class S>
 void combine_backward(View2<const S> y, View1<const std::int32_t> order,
                       View1<const std::int32_t> slot, View2<const Acc<S>> weights,

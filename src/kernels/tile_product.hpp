@@ -79,21 +79,15 @@ inline void product_block(index_t n, Operand<E> a, const T* b, T* c, index_t str
   const Pack* bp = reinterpret_cast<const Pack*>(b);
   Pack* cp = reinterpret_cast<Pack*>(c);
   Pack sum[R][kAcross];
-#pragma GCC unroll 16
   for (int r = 0; r < R; ++r)
-#pragma GCC unroll 16
     for (int p = 0; p < kAcross; ++p) sum[r][p] = add ? cp[r * stride + p] : Pack{};
   for (index_t k = 0; k < n; ++k) {
-#pragma GCC unroll 16
     for (int r = 0; r < R; ++r) {
       const T x = static_cast<T>(a.at[r * a.row + k * a.col]);
-#pragma GCC unroll 16
       for (int p = 0; p < kAcross; ++p) sum[r][p] += x * bp[k * stride + p];
     }
   }
-#pragma GCC unroll 16
   for (int r = 0; r < R; ++r)
-#pragma GCC unroll 16
     for (int p = 0; p < kAcross; ++p) cp[r * stride + p] = sum[r][p];
 }
 

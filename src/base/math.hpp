@@ -1,6 +1,6 @@
 #pragma once
-/// \file Elementary functions that compilers vectorise on hosts (no library call, no branch) and
-/// that map to the device's own on GPUs.
+/// \file Elementary functions that compilers vectorise on hosts (no library call, no
+/// branch) and that map to the device's own on GPUs.
 #include <Kokkos_Core.hpp>
 #include <cmath>
 #include <cstdint>
@@ -8,19 +8,30 @@
 namespace capstan {
 
 /// Overloads by type (the C functions of these names compute in double).
-KOKKOS_INLINE_FUNCTION double fsqrt(double x) { return ::sqrt(x); }
-KOKKOS_INLINE_FUNCTION float fsqrt(float x) { return ::sqrtf(x); }
-KOKKOS_INLINE_FUNCTION double flog(double x) { return ::log(x); }
-KOKKOS_INLINE_FUNCTION float flog(float x) { return ::logf(x); }
-KOKKOS_INLINE_FUNCTION double fexp(double x) { return ::exp(x); }
+KOKKOS_INLINE_FUNCTION double fsqrt(double x) {
+  return ::sqrt(x);
+}
+KOKKOS_INLINE_FUNCTION float fsqrt(float x) {
+  return ::sqrtf(x);
+}
+KOKKOS_INLINE_FUNCTION double flog(double x) {
+  return ::log(x);
+}
+KOKKOS_INLINE_FUNCTION float flog(float x) {
+  return ::logf(x);
+}
+KOKKOS_INLINE_FUNCTION double fexp(double x) {
+  return ::exp(x);
+}
 
-/// exp in float with a relative error below 2e-7; 0 below -87.3, capped above 88.7; NaN stays NaN.
+/// exp in float with a relative error below 2e-7; 0 below -87.3, capped
+/// above 88.376 (2.4e38, the last power of two whose scale is finite); NaN stays NaN.
 /// Cody-Waite reduction, then a polynomial of degree 6 (coefficients of Cephes expf).
 KOKKOS_INLINE_FUNCTION float fexp(float x) {
 #if defined(__CUDA_ARCH__) || defined(__HIP_DEVICE_COMPILE__)
   return ::expf(x);
 #else
-  const float c = x > 88.7f ? 88.7f : (x < -87.3f ? -87.3f : x);
+  const float c = x > 88.3762626f ? 88.3762626f : (x < -87.3f ? -87.3f : x);
   const float magic = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer
   const float shifted = c * 1.44269504088896341f + magic;
   const float n = shifted - magic;

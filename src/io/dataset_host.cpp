@@ -1,4 +1,4 @@
-#include <cmath>
+#include <algorithm>
 #include <limits>
 
 #include "base/error.hpp"
@@ -86,6 +86,45 @@ void H5File::put(const std::string& name, Element element, const Extents& shape,
                  const void* data) {
   create(name, element, shape);
   write(name, element, data, Extents(shape.size(), 0), shape);
+}
+
+void H5File::put_texts(const std::string& name, const std::vector<std::string>& texts) {
+  const Guard guard;
+  std::size_t longest = 1;
+  for (const std::string& t : texts) longest = std::max(longest, t.size());
+  std::string all;
+  for (const std::string& t : texts) {
+    all += t;
+    all.resize(all.size() + longest - t.size(), '\0');
+  }
+  const Handle type = h5::type_of(Element::text, longest);
+  const Handle set(H5Dcreate2(id_, name.c_str(), type,
+                              h5::simple_space({static_cast<std::int64_t>(texts.size())}),
+                              h5::parents(), H5P_DEFAULT, H5P_DEFAULT),
+                   H5Dclose, "create dataset " + name, path_);
+  if (texts.empty()) return;
+  check(H5Dwrite(set, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, all.data()),
+        "write dataset " + name, path_);
+}
+
+std::vector<std::string> H5File::read_texts(const std::string& name) const {
+  const Guard guard;
+  const Info about = info(name);
+  if (about.element != Element::text || about.shape.size() != 1)
+    throw Error(Exit::file,
+                "dataset " + name + " of " + path_ + " is not a list of texts");
+  const Handle set = open_dataset(id_, name, path_);
+  std::string all(about.shape[0] * about.text_bytes, '\0');
+  if (!all.empty())
+    check(H5Dread(set, h5::type_of(Element::text, about.text_bytes), H5S_ALL, H5S_ALL,
+                  H5P_DEFAULT, all.data()),
+          "read dataset " + name, path_);
+  std::vector<std::string> texts;
+  for (std::int64_t i = 0; i < about.shape[0]; ++i) {
+    const std::string padded = all.substr(i * about.text_bytes, about.text_bytes);
+    texts.push_back(padded.substr(0, padded.find('\0')));
+  }
+  return texts;
 }
 
 H5File::Info H5File::info(const std::string& name) const {

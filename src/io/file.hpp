@@ -58,6 +58,10 @@ class H5File {
   void put(const std::string& name, Element element, const Extents& shape,
            const void* data);
 
+  /// A 1-D array of strings, padded to the longest.
+  void put_texts(const std::string& name, const std::vector<std::string>& texts);
+  std::vector<std::string> read_texts(const std::string& name) const;
+
   struct Info {
     Element element = Element::f64;
     Extents shape;

@@ -46,10 +46,12 @@ hid_t open_file(const std::string& path, H5File::Mode mode) {
 H5File::H5File(const std::string& path, Mode mode) : path_(path) {
   const Guard guard;
   id_ = open_file(path, mode);
-  if (id_ < 0)
-    throw Error(Exit::file, (mode == Mode::create || mode == Mode::create_swmr
-                                 ? "cannot create " + path
-                                 : path + ": no such file, or not a complete HDF5 file"));
+  if (id_ >= 0) return;
+  H5Eclear2(H5E_DEFAULT);
+  if (mode == Mode::create || mode == Mode::create_swmr)
+    throw Error(Exit::file, "cannot create " + path);
+  if (::access(path.c_str(), F_OK) != 0) throw Error(Exit::file, "no such file: " + path);
+  throw Error(Exit::file, path + " is truncated, or no HDF5 file, or being written");
 }
 
 H5File::~H5File() {

@@ -9,7 +9,7 @@
 namespace capstan {
 
 /// One column: a dataset [rows, row_shape...].
-struct Column {
+struct TableColumn {
   std::string name;  ///< path in the file, such as "layer/entropy"
   std::string unit = "1", doc = "";
   Element element = Element::f64;
@@ -20,8 +20,8 @@ struct Column {
 
 /// The value of a column in a row. Integers and doubles are converted to the column's
 /// type; arrays must have as many elements as the column's row; longer texts are cut.
-using Cell = std::variant<std::int64_t, double, std::string, std::vector<double>,
-                          std::vector<std::int64_t>>;
+using TableCell = std::variant<std::int64_t, double, std::string, std::vector<double>,
+                               std::vector<std::int64_t>>;
 
 /// A file of one or more tables. Use: add_table and file().set(...), start(), then
 /// append. Rows gather in memory until flush(), or until `flush_seconds` have passed at
@@ -35,11 +35,11 @@ class TableFile {
   H5File& file() { return file_; }
   /// Columns that grow together. The last column is extended last in every flush: rows
   /// are complete up to its length. Returns the number of the table.
-  int add_table(const std::vector<Column>& columns);
+  int add_table(const std::vector<TableColumn>& columns);
   /// No objects or attributes may be added from here on; readers may come.
   void start();
   /// One value for each column, in order.
-  void append(int table, const std::vector<Cell>& row);
+  void append(int table, const std::vector<TableCell>& row);
   void flush();
   /// Flushes and takes the "is being written" mark off.
   void close();

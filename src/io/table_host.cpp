@@ -17,13 +17,13 @@ namespace {
 
 /// A column's open dataset and the rows that are not in the file yet.
 struct Growing {
-  Column column;
+  TableColumn column;
   Handle set, type;
   std::size_t row_bytes = 0;
   std::vector<char> waiting;
 
   void create(const H5File& file);
-  void add(const Cell& cell);
+  void add(const TableCell& cell);
   void write(std::int64_t rows_before, std::int64_t rows_more, const std::string& path);
 };
 
@@ -79,7 +79,7 @@ void put_number(std::vector<char>& out, Element element, T x) {
   throw Error(Exit::internal, "a number for a column of another kind");
 }
 
-void Growing::add(const Cell& cell) {
+void Growing::add(const TableCell& cell) {
   const std::size_t before = waiting.size();
   if (const auto* text = std::get_if<std::string>(&cell)) {
     if (column.element != Element::text)
@@ -139,10 +139,10 @@ TableFile::~TableFile() {
   tables_.clear();
 }
 
-int TableFile::add_table(const std::vector<Column>& columns) {
+int TableFile::add_table(const std::vector<TableColumn>& columns) {
   const Guard guard;
   auto table = std::make_unique<Table>();
-  for (const Column& column : columns) {
+  for (const TableColumn& column : columns) {
     Growing& growing = table->columns.emplace_back();
     growing.column = column;
     growing.create(file_);
@@ -158,7 +158,7 @@ void TableFile::start() {
   file_.start_live();
 }
 
-void TableFile::append(int table, const std::vector<Cell>& row) {
+void TableFile::append(int table, const std::vector<TableCell>& row) {
   Table& t = *tables_.at(table);
   if (row.size() != t.columns.size())
     throw Error(Exit::internal,
@@ -176,7 +176,8 @@ void TableFile::flush() {
     if (table->waiting == 0) continue;
     for (Growing& column : table->columns)
       column.write(table->in_file, table->waiting, file_.path());
-    // After a failure (a full disk) nothing was dropped, and the next flush writes all again.
+    // After a failure (a full disk) nothing was dropped, and the next flush writes all
+    // again.
     for (Growing& column : table->columns) column.waiting.clear();
     table->in_file += table->waiting;
     table->waiting = 0;

@@ -94,6 +94,9 @@ TEST(File, parts_of_inner_axes_and_empty_parts) {
   file.read("x", Element::f64, nullptr, {0, 0, 0}, {0, 3, 4});
   file.put("none", Element::i32, {0, 5}, nullptr);
   EXPECT_EQ(file.info("none").shape, (Extents{0, 5}));
+  const std::vector<std::string> texts = {"one", "", "three"};
+  file.put_texts("texts", texts);
+  EXPECT_EQ(file.read_texts("texts"), texts);
 }
 
 TEST(File, attributes) {
@@ -156,7 +159,7 @@ TEST(File, a_truncated_file_is_refused) {
     file.put("x", Element::f64, {1000}, v.data());
   }
   std::filesystem::resize_file(folder / "f", 4000);
-  EXPECT_TRUE(says(refusal([&] { H5File(folder / "f", Mode::read); }), "complete"));
+  EXPECT_TRUE(says(refusal([&] { H5File(folder / "f", Mode::read); }), "truncated"));
 }
 
 TEST(File, virtual_datasets_follow_their_folder) {

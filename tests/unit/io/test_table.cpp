@@ -17,9 +17,10 @@ using Mode = H5File::Mode;
 
 namespace {
 
-std::vector<Column> columns() {
-  Column loss{"loss", "nats", "mean loss"}, text{"events/text", "1", "what happened"},
-      load{"load", "1", "load of experts"}, step{"step", "1", "number of the step"};
+std::vector<TableColumn> columns() {
+  TableColumn loss{"loss", "nats", "mean loss"},
+      text{"events/text", "1", "what happened"}, load{"load", "1", "load of experts"},
+      step{"step", "1", "number of the step"};
   text.element = Element::text;
   text.text_bytes = 8;
   load.element = Element::i32;
@@ -29,7 +30,7 @@ std::vector<Column> columns() {
   return {loss, text, load, step};
 }
 
-std::vector<Cell> row(std::int64_t step) {
+std::vector<TableCell> row(std::int64_t step) {
   const std::vector<std::int64_t> load = {step, 1, 2, 3, 4, step};
   return {0.5 * static_cast<double>(step), format("event %d", static_cast<int>(step)),
           load, step};
@@ -79,7 +80,7 @@ TEST(Table, is_readable_while_it_grows) {
 TEST(Table, several_tables_grow_apart) {
   const test::Folder folder;
   TableFile table(folder / "t.h5", 0);
-  Column a{"a"}, b{"eval/b"};
+  TableColumn a{"a"}, b{"eval/b"};
   const int first = table.add_table({a}), second = table.add_table({b});
   table.start();
   for (int i = 0; i < 5; ++i) table.append(first, {double(i)});

@@ -1,5 +1,6 @@
-# capstan_build_info: one generated source behind base/build_info.hpp. A target that always runs
-# looks at git and rewrites the source only when it changed, so that a commit recompiles one file.
+# capstan_build_info: one generated source behind base/build_info.hpp. A target that
+# always runs looks at git and rewrites the source only when it changed, so that a commit
+# recompiles one file.
 set(CAPSTAN_INFO_KOKKOS "${Kokkos_VERSION} (${Kokkos_DEVICES})")
 set(CAPSTAN_INFO_COMPILER "${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION}")
 set(CAPSTAN_INFO_CUDA "none")
@@ -18,7 +19,8 @@ string(REPLACE ";" ", " CAPSTAN_INFO_KOKKOS "${CAPSTAN_INFO_KOKKOS}")
 
 set(AT "@")  # leaves @COMMIT@ for the script below
 set(info_folder ${PROJECT_BINARY_DIR}/generated)
-configure_file(${PROJECT_SOURCE_DIR}/cmake/build_info.cpp.in ${info_folder}/build_info.in @ONLY)
+configure_file(${PROJECT_SOURCE_DIR}/cmake/build_info.cpp.in
+  ${info_folder}/build_info.in @ONLY)
 set(write_info ${CMAKE_COMMAND} -D source=${PROJECT_SOURCE_DIR} -D folder=${info_folder}
   -P ${PROJECT_SOURCE_DIR}/cmake/write_build_info.cmake)
 execute_process(COMMAND ${write_info})

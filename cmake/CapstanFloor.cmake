@@ -1,8 +1,10 @@
-# capstan_floor(NAME BELOW...): the static library capstan_<name> of src/<name>, on the floors that
-# it may include. An empty folder gives an INTERFACE library, so that the floors above still build.
+# capstan_floor(NAME BELOW...): the static library capstan_<name> of src/<name>, on the
+# floors that it may include. An empty folder gives an INTERFACE library, so that the
+# floors above still build.
 #
-# Files named *_host.cpp do not include Kokkos. They are compiled by the host compiler even in a
-# CUDA build (nvcc cannot read oneDNN's header), in an object library that does not link Kokkos.
+# Files named *_host.cpp do not include Kokkos. They are compiled by the host compiler
+# even in a CUDA build (nvcc cannot read oneDNN's header), in an object library that does
+# not link Kokkos.
 function(capstan_floor name)
   set(folder ${PROJECT_SOURCE_DIR}/src/${name})
   file(GLOB sources CONFIGURE_DEPENDS ${folder}/*.cpp ${folder}/moe/*.cpp)
@@ -14,6 +16,8 @@ function(capstan_floor name)
   if(host_sources)
     add_library(capstan_${name}_host OBJECT ${host_sources})
     target_link_libraries(capstan_${name}_host PRIVATE capstan_flags Threads::Threads)
+    set_target_properties(capstan_${name}_host PROPERTIES
+      CXX_COMPILER_LAUNCHER "${capstan_launcher}")
     if(OpenMP_CXX_FOUND)
       target_link_libraries(capstan_${name}_host PRIVATE OpenMP::OpenMP_CXX)
     endif()
@@ -52,7 +56,8 @@ function(capstan_floor_packages name scope)
       list(APPEND libraries CUDA::cublas CUDA::cublasLt CUDA::cudart)
     endif()
   elseif(name STREQUAL comm)
-    list(APPEND definitions CAPSTAN_MPI=${CAPSTAN_HAVE_MPI} CAPSTAN_NCCL=${CAPSTAN_HAVE_NCCL}
+    list(APPEND definitions CAPSTAN_MPI=${CAPSTAN_HAVE_MPI}
+      CAPSTAN_NCCL=${CAPSTAN_HAVE_NCCL}
       OMPI_SKIP_MPICXX MPICH_SKIP_MPICXX)
     if(CAPSTAN_HAVE_MPI)
       list(APPEND libraries MPI::MPI_C)
@@ -61,7 +66,8 @@ function(capstan_floor_packages name scope)
       list(APPEND libraries capstan_nccl CUDA::cudart)
     endif()
   elseif(name STREQUAL io)
-    list(APPEND definitions CAPSTAN_HDF5=${CAPSTAN_HAVE_HDF5} CAPSTAN_MPI=${CAPSTAN_HAVE_MPI}
+    list(APPEND definitions CAPSTAN_HDF5=${CAPSTAN_HAVE_HDF5}
+      CAPSTAN_MPI=${CAPSTAN_HAVE_MPI}
       OMPI_SKIP_MPICXX MPICH_SKIP_MPICXX)
     list(APPEND libraries capstan_hdf5)
     if(CAPSTAN_HAVE_MPI)
@@ -78,7 +84,8 @@ function(capstan_floor_packages name scope)
   endif()
 endfunction()
 
-# capstan_program(NAME SOURCE FLOORS...): left out when its source or one of its floors is.
+# capstan_program(NAME SOURCE FLOORS...): left out when its source or one of its floors
+# is.
 function(capstan_program name source)
   if(NOT EXISTS ${PROJECT_SOURCE_DIR}/${source})
     return()

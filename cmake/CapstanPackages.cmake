@@ -1,8 +1,9 @@
-# What Capstan needs from outside. Each CAPSTAN_HAVE_* is 0 or 1 and becomes a definition of the
-# sources that look at it. Paths of a site (modules, Spack) come in by CMAKE_PREFIX_PATH.
+# What Capstan needs from outside. Each CAPSTAN_HAVE_* is 0 or 1 and becomes a definition
+# of the sources that look at it. Paths of a site (modules, Spack) come in by
+# CMAKE_PREFIX_PATH.
 
-# Kokkos: the site's own where find_package sees one, else the one that jobscripts/build_kokkos.sh
-# put into the cache.
+# Kokkos: the site's own where find_package sees one, else the one that
+# jobscripts/build_kokkos.sh put into the cache.
 if(CAPSTAN_CUDA)
   set(capstan_kokkos_variant cuda)
 elseif(CMAKE_BUILD_TYPE STREQUAL "Debug")
@@ -29,9 +30,10 @@ if(Kokkos_VERSION VERSION_LESS 3.4)
   message(FATAL_ERROR "Kokkos ${Kokkos_VERSION} in ${Kokkos_DIR} is older than 3.4")
 endif()
 if(CAPSTAN_CUDA AND NOT "CUDA" IN_LIST Kokkos_DEVICES)
-  message(FATAL_ERROR "Kokkos in ${Kokkos_DIR} has no CUDA; set Kokkos_ROOT to one that has")
+  message(FATAL_ERROR "Kokkos in ${Kokkos_DIR} has no CUDA; set Kokkos_ROOT")
 elseif(NOT CAPSTAN_CUDA AND "CUDA" IN_LIST Kokkos_DEVICES)
-  message(FATAL_ERROR "Kokkos in ${Kokkos_DIR} is for CUDA; set CAPSTAN_CUDA=ON or Kokkos_ROOT")
+  message(FATAL_ERROR
+    "Kokkos in ${Kokkos_DIR} is for CUDA; set CAPSTAN_CUDA=ON or Kokkos_ROOT")
 endif()
 message(STATUS "Kokkos ${Kokkos_VERSION} (${Kokkos_DEVICES}): ${Kokkos_DIR}")
 
@@ -49,7 +51,8 @@ if(CAPSTAN_HDF5)
   set(HDF5_PREFER_PARALLEL ${CAPSTAN_MPI})
   find_package(HDF5 REQUIRED COMPONENTS C)
   if(CAPSTAN_MPI AND NOT HDF5_IS_PARALLEL)
-    message(FATAL_ERROR "HDF5 ${HDF5_VERSION} has no MPI support; give the prefix of a parallel "
+    message(FATAL_ERROR
+      "HDF5 ${HDF5_VERSION} has no MPI support; give the prefix of a parallel "
       "one in HDF5_ROOT, or switch CAPSTAN_MPI off")
   endif()
   set(CAPSTAN_HAVE_HDF5 1)
@@ -59,8 +62,8 @@ if(CAPSTAN_HDF5)
 endif()
 
 # capstan_library(NAME header library suffixes): finds one header and one library; sets
-# CAPSTAN_HAVE_<NAME> and makes the target capstan_<name>. (Debian's dnnl config wants OpenCL,
-# and NCCL has none.)
+# CAPSTAN_HAVE_<NAME> and makes the target capstan_<name>. (Debian's dnnl config wants
+# OpenCL, and NCCL has none.)
 function(capstan_library name header library)
   find_path(CAPSTAN_${name}_INCLUDE ${header} HINTS ${CUDAToolkit_INCLUDE_DIRS}
     PATH_SUFFIXES ${ARGN})

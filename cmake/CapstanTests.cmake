@@ -1,7 +1,8 @@
 # How tests are registered. CTest runs as many at once as `-j` allows; a test that wants p
 # processors counts as p, so MPI tests do not stack up.
 
-# Ranks share few cores: no binding, yield when idle, one thread each, and root may run them.
+# Ranks share few cores: no binding, yield when idle, one thread each, and root may run
+# them.
 set(CAPSTAN_MPI_ENVIRONMENT
   OMPI_ALLOW_RUN_AS_ROOT=1
   OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
@@ -40,7 +41,8 @@ function(capstan_unit_test floor)
   if(sources AND CAPSTAN_HAVE_MPI)
     add_executable(test_${floor}_mpi ${sources} ${here}/main_mpi.cpp)
     target_include_directories(test_${floor}_mpi PRIVATE ${PROJECT_SOURCE_DIR}/tests)
-    target_link_libraries(test_${floor}_mpi PRIVATE capstan_${floor} capstan_comm GTest::gtest)
+    target_link_libraries(test_${floor}_mpi PRIVATE
+      capstan_${floor} capstan_comm GTest::gtest)
     target_compile_definitions(test_${floor}_mpi PRIVATE
       CAPSTAN_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
     foreach(ranks 1 2 4)
@@ -52,8 +54,8 @@ function(capstan_unit_test floor)
   endif()
 endfunction()
 
-# capstan_script_test(NAME LABELS TIMEOUT PROCESSORS COMMAND...): a script (*.sh, *.py) of the
-# calling folder. Its environment has CAPSTAN_BUILD (this build), CAPSTAN_SOURCE and
+# capstan_script_test(NAME LABELS TIMEOUT PROCESSORS COMMAND...): a script (*.sh, *.py) of
+# the calling folder. Its environment has CAPSTAN_BUILD (this build), CAPSTAN_SOURCE and
 # CAPSTAN_PYTHON; exit code 77 means skipped. LABELS may be a list: "restart;slow".
 function(capstan_script_test name labels timeout processors)
   add_test(NAME ${name} COMMAND ${ARGN} WORKING_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR})

@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # build_kokkos.sh PREFIX host|host-debug|cuda
 #
-# Builds Kokkos 3.4.01 out of Debian 12's own source package `trilinos` and installs it into
-# PREFIX. For machines that have no Kokkos; a site's own one (3.4 to 5.x) is used where CMake finds
-# it, and then this script is not needed. Needs apt, cmake, ninja, g++ (and nvcc for `cuda`).
+# Builds Kokkos 3.4.01 out of Debian 12's own source package `trilinos` and installs it
+# into PREFIX. For machines that have no Kokkos; a site's own one (3.4 to 5.x) is used
+# where CMake finds it, and then this script is not needed. Needs apt, cmake, ninja, g++
+# (and nvcc for `cuda`).
 #   host        OpenMP and Serial, for the machine that compiles
 #   host-debug  the same with bounds checks on every View
-#   cuda        OpenMP, Serial and CUDA for compute capability 9.0 (its PTX also serves newer GPUs)
+#   cuda        OpenMP, Serial and CUDA for compute capability 9.0 (PTX serves newer GPUs)
 # The log is PREFIX.log. An unfinished build leaves no PREFIX.
 set -euo pipefail
 . "$(dirname "$0")/private_apt.sh"
@@ -44,11 +45,13 @@ fetch_source() {
 edit_for_cuda() {
   local k=$1
   # CUDA 13 has no __half2double, and its other __half2x take exactly __half.
-  sed -i -e 's/__half2double(val)/static_cast<double>(__half2float(static_cast<__half>(val)))/' \
-    -e 's/return \(__half2[a-z_]*\)(val);/return \1(static_cast<__half>(val));/' \
+  local half='static_cast<__half>(val)'
+  sed -i -e "s/__half2double(val)/static_cast<double>(__half2float($half))/" \
+    -e "s/return \(__half2[a-z_]*\)(val);/return \1($half);/" \
     "$k/core/src/Cuda/Kokkos_Cuda_Half.hpp"
   # cudaMemPrefetchAsync takes a location and flags instead of a device number.
-  local old='cudaMemPrefetchAsync(ptr, bytes, space.cuda_device(),\n *space.cuda_stream())'
+  local old='cudaMemPrefetchAsync(ptr, bytes, space.cuda_device(),'
+  old+='\n *space.cuda_stream())'
   local new='cudaMemPrefetchAsync(ptr, bytes,'
   new+=' cudaMemLocation{cudaMemLocationTypeDevice, space.cuda_device()}, 0,'
   new+=' space.cuda_stream())'
@@ -59,8 +62,8 @@ edit_for_cuda() {
   # The newest architecture that 3.4 knows is 8.0: that name stands for sm_90 here.
   sed -i 's/CHECK_CUDA_ARCH(AMPERE80  sm_80)/CHECK_CUDA_ARCH(AMPERE80  sm_90)/' \
     "$k/cmake/kokkos_arch.cmake"
-  # The wrapper defaults to an architecture that CUDA 13 dropped, turns c++2a into c++14, and
-  # must pass -std=c++20 on.
+  # The wrapper defaults to an architecture that CUDA 13 dropped, turns c++2a into c++14,
+  # and must pass -std=c++20 on.
   local known='--std=c++11|-std=c++11|--std=c++14|-std=c++14|--std=c++20|-std=c++20)'
   sed -i -E -e 's/^default_arch=.*/default_arch="sm_90"/' \
     -e 's/\|--std=c\+\+2a\|-std=c\+\+2a//' \
@@ -89,7 +92,8 @@ fetch_source
 [ "$variant" != cuda ] || edit_for_cuda "$work/kokkos"
 # hwloc off: thread placement is left to OpenMP and to the MPI launcher.
 cmake -S "$work/kokkos" -B "$work/build" -G Ninja -DCMAKE_INSTALL_PREFIX="$prefix" \
-  -DCMAKE_CXX_STANDARD=20 -DCMAKE_CXX_EXTENSIONS=OFF -DCMAKE_POSITION_INDEPENDENT_CODE=ON \
+  -DCMAKE_CXX_STANDARD=20 -DCMAKE_CXX_EXTENSIONS=OFF \
+  -DCMAKE_POSITION_INDEPENDENT_CODE=ON \
   -DKokkos_ENABLE_SERIAL=ON -DKokkos_ENABLE_OPENMP=ON -DKokkos_ENABLE_HWLOC=OFF \
   "${options[@]}" >>"$log" 2>&1
 cmake --build "$work/build" -j"$jobs" >>"$log" 2>&1

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# setup_debian.sh [--debug]: what Capstan needs on Debian 12, by package name, and a Kokkos where
-# there is none. Run it again at any time: it does only what is missing. Works as root or with
-# sudo. --debug adds the Kokkos with bounds checks that the preset cpu-debug wants.
+# setup_debian.sh [--debug]: what Capstan needs on Debian 12, by package name, and a
+# Kokkos where there is none. Run it again at any time: it does only what is missing.
+# Works as root or with sudo. --debug adds the Kokkos with bounds checks that the preset
+# cpu-debug wants.
 #
 # Kokkos goes into ${CAPSTAN_CACHE:-$HOME/.cache/capstan}, where CMakeLists.txt looks when
 # find_package sees no other one.
@@ -13,10 +14,10 @@ packages=(
   g++ cmake ninja-build ccache git clang-format   # build and style
   openmpi-bin libopenmpi-dev                      # MPI
   libhdf5-openmpi-dev hdf5-tools                  # parallel HDF5
-  libdnnl-dev libopenblas-openmp-dev              # GEMM; the openmp build shares the threads
+  libdnnl-dev libopenblas-openmp-dev              # GEMM; openmp shares the threads
   libgtest-dev libbenchmark-dev                   # tests
   python3 python3-numpy python3-h5py python3-matplotlib  # post-processing
-  python3-torch                                   # reference of the gradients, peer of the speed
+  python3-torch                                   # reference of gradients, peer of speed
 )
 variants=(host)
 for argument in "$@"; do
@@ -32,10 +33,10 @@ done
 if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
   {
     echo "This machine has no apt. Capstan needs, in your system's names:"
-    echo "  a C++20 compiler (GCC 11 or newer), CMake 3.23 or newer, Ninja; ccache if you like"
+    echo "  a C++20 compiler (GCC 11 or newer), CMake 3.23 or newer, Ninja, ccache"
     echo "  an MPI library, HDF5 built on it, Kokkos 3.4 to 5.x (with CUDA for GPUs)"
     echo "  oneDNN and OpenBLAS on hosts; CUDA toolkit, cuBLAS and NCCL for GPUs"
-    echo "  GoogleTest, Google Benchmark; Python 3 with numpy, h5py, matplotlib (tests: torch)"
+    echo "  GoogleTest, Google Benchmark; Python 3: numpy, h5py, matplotlib, torch"
     echo "Debian calls them: ${packages[*]}"
     echo "INSTALL says how to point CMake at them."
   } >&2
@@ -67,13 +68,17 @@ else
   echo "Packages: all ${#packages[@]} are there"
 fi
 
-# A Kokkos that CMake finds by itself (CMAKE_PREFIX_PATH, Kokkos_ROOT, system) is used as it is.
-if command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ]; then variants+=(cuda); fi
+# A Kokkos that CMake finds by itself (CMAKE_PREFIX_PATH, Kokkos_ROOT, system) is used as
+# it is.
+if command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ]; then
+  variants+=(cuda)
+fi
 cache=${CAPSTAN_CACHE:-$HOME/.cache/capstan}
 probe=$(mktemp -d)
 trap 'rm -rf "$probe"' EXIT
 printf '%s\n' 'cmake_minimum_required(VERSION 3.22)' 'project(probe CXX)' \
-  'find_package(Kokkos REQUIRED)' 'message(STATUS "probe: ${Kokkos_VERSION} ${Kokkos_DIR}")' \
+  'find_package(Kokkos REQUIRED)' \
+  'message(STATUS "probe: ${Kokkos_VERSION} ${Kokkos_DIR}")' \
   >"$probe/CMakeLists.txt"
 if own=$(cmake -S "$probe" -B "$probe/b" 2>/dev/null | grep 'probe: '); then
   echo "Kokkos of this machine: ${own#*probe: }"

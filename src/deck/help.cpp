@@ -38,7 +38,7 @@ string heading(const Block& b) {
 string key_text(const Key& key) {
   string value = "= " + key.fallback;
   if (key.is_required) value = "(required)";
-  if (!key.inherits.empty()) value = "= " + key.inherits;
+  if (!key.inherits.empty()) value = "(as " + key.inherits + ")";
   if (value == "= ") value = "= (empty)";
   static const char* kRestart[] = {"cannot change at a restart",
                                    "a change at a restart is reported", ""};

@@ -131,6 +131,8 @@ std::optional<string> check_number(const Key& key, string_view value, bool whole
 }
 
 std::optional<string> check_text(const Key& key, string_view value, string& why) {
+  if (!value.empty() && value.front() == '#')  // its echo would read as a comment
+    return why = quoted(value) + " starts with #", std::nullopt;
   if (key.choices.empty()) return string(value);
   const auto& words = key.choices;
   if (std::find(words.begin(), words.end(), value) != words.end()) return string(value);

@@ -26,7 +26,8 @@ class H5File {
     edit
   };
   H5File() = default;
-  H5File(const std::string& path, Mode mode);
+  /// `bytes`: about what will be written (0 = unknown); see reserve().
+  H5File(const std::string& path, Mode mode, std::int64_t bytes = 0);
   /// Closes without a word; call close() to learn of errors.
   ~H5File();
   H5File(H5File&& other) noexcept;
@@ -34,8 +35,13 @@ class H5File {
 
   const std::string& path() const { return path_; }
   std::int64_t id() const { return id_; }
+  /// Takes disk space for a file of this many bytes, where the file system can. HDF5
+  /// cannot close a file whose metadata found no room (and crashes at exit then), so a
+  /// full disk must show before HDF5 writes. Error(Exit::file) changes nothing.
+  void reserve(std::int64_t bytes);
   void flush();
-  /// What was written is complete only when this returned.
+  /// What was written is complete only when this returned. Gives back what was reserved
+  /// in vain.
   void close();
   /// After a write that failed: gives the disk space back, then closes without a word.
   void discard();
@@ -89,6 +95,7 @@ class H5File {
  private:
   std::string path_;
   std::int64_t id_ = -1;
+  std::int64_t reserved_ = 0;
 };
 
 /// Takes the "is being written" mark off the file of a dead writer, so that plain tools

@@ -1,8 +1,12 @@
 #include "io/file.hpp"
 
+#include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <utility>
 
 #include "base/error.hpp"
@@ -41,15 +45,36 @@ hid_t open_file(const std::string& path, H5File::Mode mode) {
   return -1;
 }
 
+/// Reserves space for the first `bytes` bytes of a file; its size stays. Nothing happens
+/// where the file system cannot do that.
+void reserve_space(const std::string& path, std::int64_t bytes) {
+  const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+  int code = fd < 0 ? errno : 0;
+  if (fd >= 0) {
+    do {
+      code = ::fallocate(fd, FALLOC_FL_KEEP_SIZE, 0, bytes) == 0 ? 0 : errno;
+    } while (code == EINTR);
+    ::close(fd);
+  }
+  if (code == 0 || code == EOPNOTSUPP || code == ENOSYS) return;
+  throw Error(Exit::file, "cannot write " + path + " (" + std::to_string(bytes >> 20) +
+                              " MiB): " + std::strerror(code));
+}
+
 }  // namespace
 
-H5File::H5File(const std::string& path, Mode mode) : path_(path) {
+H5File::H5File(const std::string& path, Mode mode, std::int64_t bytes) : path_(path) {
   const Guard guard;
+  const bool fresh = mode == Mode::create || mode == Mode::create_swmr;
+  if (fresh && bytes > 0)
+    reserve_space(path, bytes);  // before HDF5 has anything to write
   id_ = open_file(path, mode);
-  if (id_ >= 0) return;
+  if (id_ >= 0) {
+    if (fresh && bytes > 0) reserve(bytes);  // creating the file gave the space back
+    return;
+  }
   H5Eclear2(H5E_DEFAULT);
-  if (mode == Mode::create || mode == Mode::create_swmr)
-    throw Error(Exit::file, "cannot create " + path);
+  if (fresh) throw Error(Exit::file, "cannot create " + path);
   if (::access(path.c_str(), F_OK) != 0) throw Error(Exit::file, "no such file: " + path);
   throw Error(Exit::file, path + " is truncated, or no HDF5 file, or being written");
 }
@@ -61,12 +86,21 @@ H5File::~H5File() {
 }
 
 H5File::H5File(H5File&& other) noexcept
-    : path_(std::move(other.path_)), id_(std::exchange(other.id_, -1)) {}
+    : path_(std::move(other.path_)),
+      id_(std::exchange(other.id_, -1)),
+      reserved_(other.reserved_) {}
 
 H5File& H5File::operator=(H5File&& other) noexcept {
   std::swap(path_, other.path_);
   std::swap(id_, other.id_);
+  std::swap(reserved_, other.reserved_);
   return *this;
+}
+
+void H5File::reserve(std::int64_t bytes) {
+  if (bytes <= reserved_) return;
+  reserve_space(path_, bytes);
+  reserved_ = bytes;
 }
 
 void H5File::flush() {
@@ -83,16 +117,18 @@ void H5File::close() {
     h5::fail("write the end", path_);
   }
   check(H5Fclose(id), "close", path_);
+  struct stat about;
+  if (reserved_ > 0 && ::stat(path_.c_str(), &about) == 0 && about.st_size < reserved_)
+    check(::truncate(path_.c_str(), about.st_size), "give back space", path_);
 }
 
 void H5File::discard() {
   if (id_ < 0) return;
   const Guard guard;
-  // A close that cannot write would keep the file open, and with it the space on the
-  // disk. Closing after the cut writes a few blocks only, for which there is room now.
-  if (::truncate(path_.c_str(), 0) == 0) H5Fclose(std::exchange(id_, -1));
+  // Closing writes what is left of the metadata, for which the cut makes room.
+  if (::truncate(path_.c_str(), 0) != 0) return;
+  H5Fclose(std::exchange(id_, -1));
   H5Eclear2(H5E_DEFAULT);
-  id_ = -1;
 }
 
 void H5File::start_live() {

@@ -1,6 +1,8 @@
 #include "io/table.hpp"
 
-#include <cmath>
+#include <sys/stat.h>
+
+#include <algorithm>
 #include <cstring>
 #include <limits>
 
@@ -24,6 +26,11 @@ struct Growing {
 
   void create(const H5File& file);
   void add(const TableCell& cell);
+  /// Bytes that the file may need for the waiting rows: whole chunks.
+  std::int64_t room() const {
+    if (waiting.empty()) return 0;
+    return static_cast<std::int64_t>(waiting.size() + 2 * row_bytes * column.chunk_rows);
+  }
   void write(std::int64_t rows_before, std::int64_t rows_more, const std::string& path);
 };
 
@@ -172,6 +179,15 @@ void TableFile::append(int table, const std::vector<TableCell>& row) {
 
 void TableFile::flush() {
   const Guard guard;
+  last_flush_ = std::chrono::steady_clock::now();
+  // Room ahead in steps, so that a full disk shows here, where nothing has changed yet.
+  constexpr std::int64_t kStep = std::int64_t(1) << 20;
+  std::int64_t more = 0;
+  for (auto& table : tables_)
+    for (Growing& column : table->columns) more += column.room();
+  struct stat about;
+  if (more > 0 && ::stat(file_.path().c_str(), &about) == 0)
+    file_.reserve((about.st_size + more) / kStep * kStep + 2 * kStep);
   for (auto& table : tables_) {
     if (table->waiting == 0) continue;
     for (Growing& column : table->columns)
@@ -182,7 +198,6 @@ void TableFile::flush() {
     table->in_file += table->waiting;
     table->waiting = 0;
   }
-  last_flush_ = std::chrono::steady_clock::now();
 }
 
 void TableFile::close() {

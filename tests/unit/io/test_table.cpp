@@ -1,11 +1,13 @@
 // Growing columns: read live, after a kill, and by plain readers once the mark is
 // cleared.
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmath>
+#include <fstream>
 
 #include "base/error.hpp"
 #include "base/log.hpp"
@@ -116,6 +118,40 @@ TEST(Table, a_killed_writer_leaves_readable_rows) {
   clear_live_mark(path);  // nothing to do
   expect_rows(path, Mode::read, 500);
   EXPECT_THROW(clear_live_mark(folder / "absent.h5"), Error);
+}
+
+TEST(Table, a_full_disk_loses_no_row) {
+  test::with_small_disk("24m", [](const std::string& disk) {
+    const std::string path = disk + "/t.h5";
+    TableFile table(path, 1e9);
+    const int id = table.add_table(columns());
+    table.start();
+    for (std::int64_t step = 1; step <= 10; ++step) table.append(id, row(step));
+    table.flush();
+    // Somebody else takes the space.
+    const std::string other = disk + "/other";
+    std::ofstream(other) << "x";
+    std::filesystem::resize_file(other, 1);
+    const int fd = ::open(other.c_str(), O_WRONLY);
+    std::vector<char> junk(1 << 20, 'x');
+    while (::write(fd, junk.data(), junk.size()) > 0) {
+    }
+    ::close(fd);
+    std::int64_t step = 10, refused = 0;
+    while (refused == 0 && step < 1000000) {
+      table.append(id, row(++step));
+      try {
+        if (step % 1000 == 0) table.flush();
+      } catch (const Error& e) {
+        EXPECT_EQ(e.code(), Exit::file);
+        ++refused;
+      }
+    }
+    EXPECT_EQ(refused, 1);
+    std::filesystem::remove(other);
+    table.close();
+    expect_rows(path, Mode::read, step);
+  });
 }
 
 TEST(Table, a_row_that_does_not_fit_is_refused) {

@@ -1,0 +1,64 @@
+"""Feature switches of the model: each is a list of overrides of reference.deck."""
+
+FEATURES = {
+    "all_on": [],
+    "no_gated_norm": ["model/gate_rank=0"],
+    "no_latent": ["moe/latent_width=0"],
+    "no_shared": ["moe/shared_experts=0"],
+    "one_shared": ["moe/shared_experts=1"],
+    "no_xsa": ["model/xsa=false"],
+    "no_head_gate": ["model/head_gate=false"],
+    "no_sconv": ["model/sconv=none"],
+    "sconv_k": ["model/sconv=k"],
+    "sconv_attn": ["model/sconv=attn"],
+    "sconv_moe": ["model/sconv=moe"],
+    "no_rope": ["model/rope_fraction=0"],
+    "full_rope": ["model/rope_fraction=1"],
+    "no_window": ["model/window=0"],
+    "window_1": ["model/window=1"],
+    "no_global": ["model/global_every=0"],
+    "every_layer_global": ["model/global_every=1"],
+    "same_kv_heads": ["model/kv_heads_global=2"],
+    "one_head_each": ["model/kv_heads=4", "model/kv_heads_global=4"],
+    "softmax": ["moe/score=softmax"],
+    "no_z_loss": ["model/z_loss=0"],
+    "no_qk_norm": ["model/qk_norm=false", "model/qk_multiplier=1"],
+    "top_all": ["moe/top_k=6"],
+    "bf16_router": ["moe/router_precision=bf16_out"],
+    "no_balance": ["moe/balance=none"],
+    "recompute_moe": ["model/recompute=moe"],
+    "recompute_full": ["model/recompute=full"],
+    "micro_batches": ["grid/micro_batches=2"],
+    "plain": [
+        "model/gate_rank=0",
+        "moe/latent_width=0",
+        "moe/shared_experts=0",
+        "model/xsa=false",
+        "model/head_gate=false",
+        "model/sconv=none",
+        "model/qk_norm=false",
+        "model/qk_multiplier=1",
+        "model/global_every=0",
+        "model/window=0",
+        "model/z_loss=0",
+    ],
+}
+
+# The same step on grids of ranks: (ranks, overrides).
+GRIDS = {
+    "expert_2": (2, ["grid/expert=2"]),
+    "data_2": (2, ["grid/data=2"]),
+    "data_2_expert_2": (4, ["grid/data=2", "grid/expert=2"]),
+    "expert_2_micro_batches": (2, ["grid/expert=2", "grid/micro_batches=2"]),
+}
+
+# Terms of the objective that the reference knows; not every one is served by the trainer.
+OBJECTIVES = {
+    "aux_loss": ["moe/balance=aux", "moe/aux_loss=0.3"],
+    "router_z_loss": ["moe/router_z_loss=0.2"],
+    "both_router_losses": [
+        "moe/balance=aux",
+        "moe/aux_loss=0.3",
+        "moe/router_z_loss=0.2",
+    ],
+}

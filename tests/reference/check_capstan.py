@@ -3,9 +3,9 @@
 
     check_capstan.py [CAPSTAN] [NAME...]
 
-CAPSTAN is the program (default: $CAPSTAN_BUILD/capstan); names pick cases of features.py. A run
-is three steps of reference.deck; the dump of the third must agree with the reference: losses,
-routing and every gradient, to 1e-9. Exits with 1 where one does not.
+CAPSTAN is the program (default: $CAPSTAN_BUILD/capstan); names pick cases of features.py.
+A run is a few steps of reference.deck; the dump of the third must agree with the reference:
+losses, routing and every gradient, to 1e-9. Exits with 1 where one does not.
 """
 
 import glob
@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 import reference
-from features import FEATURES, GRIDS
+from features import FEATURES, GRIDS, WAYS
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TOLERANCE = 1e-9
@@ -91,7 +91,7 @@ def main():
     program = (
         words.pop(0) if words and "/" in words[0] else os.path.join(build, "capstan")
     )
-    cases = {name: (1, overrides) for name, overrides in FEATURES.items()}
+    cases = {name: (1, overrides) for name, overrides in {**FEATURES, **WAYS}.items()}
     if shutil.which("mpirun"):
         cases.update(GRIDS)
     else:

@@ -1,9 +1,9 @@
 #!/bin/bash
 # Makes a text corpus of over 10 MB from what is on any Debian machine with Python:
 #   jobscripts/corpus.sh OUTDIR [PREP]
-# writes OUTDIR/corpus.bin and OUTDIR/corpus.idx (byte tokens, end of document 256). PREP is
-# the capstan-prep to use (default: the one of build/cpu). Prints the unigram entropy, the loss
-# that a model without context would reach.
+# writes OUTDIR/corpus.bin and OUTDIR/corpus.idx (byte tokens, end of document 256). PREP
+# is the capstan-prep to use (default: the one of build/cpu). Prints the unigram entropy,
+# the loss that a model without context would reach.
 set -euo pipefail
 
 if [[ $# -lt 1 || $1 == -h ]]; then
@@ -27,8 +27,8 @@ add() {
   [[ -d $1 ]] || return 0
   paths+=("$1")
   local n
-  n=$(find "$1" -type f \( -name '*.py' -o -name '*.p[ml]' -o -name '*.pod' \) -printf '%s\n' |
-    awk '{ sum += $1 } END { printf "%d", sum }')
+  n=$(find "$1" -type f \( -name '*.py' -o -name '*.p[ml]' -o -name '*.pod' \) \
+    -printf '%s\n' | awk '{ sum += $1 } END { printf "%d", sum }')
   bytes=$((bytes + n))
 }
 
@@ -42,8 +42,8 @@ for folder in /usr/share/perl /usr/lib/python3/dist-packages /usr/share/perl5; d
   if ((bytes < enough)); then add "$folder"; fi
 done
 if ((bytes < enough)); then
-  echo "corpus.sh: only $bytes bytes of text here; install python3 (libpython3-stdlib) or" \
-    "give capstan-prep a text of your own" >&2
+  echo "corpus.sh: only $bytes bytes of text here; install python3 (libpython3-stdlib)" \
+    "or give capstan-prep a text of your own" >&2
   exit 4
 fi
 

@@ -29,9 +29,9 @@ constexpr const char* kHelp =
   -q                no progress
   -h                this text
 
-Tokens are bytes (ids 0 to 255); id 256 ends each document, so <model> vocab must be at
-least 257. Skipped and counted: what is not UTF-8 text, copies of an earlier file, symbolic
-links inside folders. The same paths give the same files.
+Tokens are bytes (ids 0 to 255); id 256 ends each document, so <model> vocab must be
+at least 257. Skipped and counted: what is not UTF-8 text, copies of an earlier file,
+symbolic links inside folders. The same paths give the same files.
 Exit codes: 0 done, 2 usage, 4 a file is missing or cannot be read or written.
 )";
 

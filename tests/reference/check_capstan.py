@@ -4,8 +4,8 @@
     check_capstan.py [CAPSTAN] [NAME...]
 
 CAPSTAN is the program (default: $CAPSTAN_BUILD/capstan); names pick cases of features.py.
-A run is a few steps of reference.deck; the dump of the third must agree with the reference:
-losses, routing and every gradient, to 1e-9. Exits with 1 where one does not.
+A run is a few steps of reference.deck; the dump of the third must agree with the
+reference: losses, routing and every gradient, to 1e-9. Exits with 1 where one does not.
 """
 
 import glob

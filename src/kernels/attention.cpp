@@ -51,7 +51,7 @@ struct ForwardPass {
     load_segments<B>(team, &segments(token0 + q0), lanes, at.segment);
     team.each(h * B, [=](index_t i) { at.out[i] = A(0); });
     team.each(B, [=](index_t lane) {
-      at.highest[lane] = std::numeric_limits<A>::lowest();
+      at.highest[lane] = kLowest<A>;
       at.total[lane] = A(0);
     });
     team.barrier();
@@ -100,7 +100,7 @@ struct ForwardPass {
         team.each(B, [=](index_t lane) {
           const bool sees = visible(first + static_cast<std::int32_t>(lane), key, window,
                                     at.segment[lane], own);
-          score[lane] = sees ? score[lane] : -std::numeric_limits<A>::infinity();
+          score[lane] = sees ? score[lane] : kMinusInfinity<A>;
         });
       team.each(B, [=](index_t lane) {
         at.highest[lane] =

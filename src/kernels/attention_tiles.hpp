@@ -4,9 +4,8 @@
 /// "lanes": B queries, or B keys) and lies transposed in scratch, and tiles of the other
 /// side stream by as rows; all arithmetic then runs along the lanes without a sum across
 /// them.
-#include <limits>
-
 #include "kernels/attention.hpp"
+#include "kernels/limits.hpp"
 #include "kernels/tile_product.hpp"
 
 namespace capstan::attention_detail {
@@ -56,15 +55,14 @@ KOKKOS_INLINE_FUNCTION SegmentRange segment_range(const Team& team,
                                                   const std::int32_t* segments,
                                                   index_t n) {
   // Three maxima: of the segments, of their negatives, and of the padding flag.
-  constexpr std::int32_t none = std::numeric_limits<std::int32_t>::min();
+  constexpr std::int32_t none = kLowest<std::int32_t>;
   const std::int32_t high =
       team.max(n, std::int32_t(-1), [=](index_t i) { return segments[i]; });
   const std::int32_t minus_low =
       team.max(n, none, [=](index_t i) { return segments[i] < 0 ? none : -segments[i]; });
   const std::int32_t padded = team.max(
       n, std::int32_t(0), [=](index_t i) { return std::int32_t(segments[i] < 0); });
-  const std::int32_t low =
-      minus_low == none ? std::numeric_limits<std::int32_t>::max() : -minus_low;
+  const std::int32_t low = minus_low == none ? kHighest<std::int32_t> : -minus_low;
   return {low, high, padded != 0};
 }
 
@@ -84,9 +82,8 @@ struct Geometry {
         heads(s.heads),
         kv_heads(s.kv_heads),
         head_dim(s.head_dim),
-        window(s.window > 0 && s.window < s.seq_len
-                   ? static_cast<std::int32_t>(s.window)
-                   : std::numeric_limits<std::int32_t>::max()) {}
+        window(s.window > 0 && s.window < s.seq_len ? static_cast<std::int32_t>(s.window)
+                                                    : kHighest<std::int32_t>) {}
 
   /// First tile with a key that queries from position q0 on may see.
   KOKKOS_FUNCTION index_t first_key_tile(index_t q0, int tile) const {

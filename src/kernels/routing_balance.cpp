@@ -1,7 +1,6 @@
-#include <limits>
-
 #include "base/math.hpp"
 #include "base/parallel.hpp"
+#include "kernels/limits.hpp"
 #include "kernels/routing.hpp"
 
 namespace capstan {
@@ -35,8 +34,7 @@ void router_statistics(View2<const Acc<S>> logits, View1<const std::int32_t> seg
         for (index_t t = b * kTokens; t < last; ++t) {
           if (segments(t) < 0) continue;
           const A* logit = &logits(t, 0);
-          const A top = team.max(e, std::numeric_limits<A>::lowest(),
-                                 [&](index_t i) { return logit[i]; });
+          const A top = team.max(e, kLowest<A>, [&](index_t i) { return logit[i]; });
           team.each(e, [&](index_t i) { p[i] = fexp(logit[i] - top); });
           team.barrier();
           const A sum = team.sum(e, [&](index_t i) { return p[i]; });

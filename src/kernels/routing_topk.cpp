@@ -1,8 +1,7 @@
-#include <limits>
-
 #include "base/error.hpp"
 #include "base/math.hpp"
 #include "base/parallel.hpp"
+#include "kernels/limits.hpp"
 #include "kernels/routing.hpp"
 
 namespace capstan {
@@ -23,10 +22,10 @@ KOKKOS_INLINE_FUNCTION A score_of(Score score, A logit, A highest) {
 template <class A>
 KOKKOS_INLINE_FUNCTION A scores_of(const Team& team, Score score, const A* logits,
                                    const std::int32_t* experts, index_t k, A* out) {
-  const A highest = score == Score::sigmoid
-                        ? A(0)
-                        : team.max(k, std::numeric_limits<A>::lowest(),
-                                   [=](index_t i) { return logits[experts[i]]; });
+  const A highest =
+      score == Score::sigmoid
+          ? A(0)
+          : team.max(k, kLowest<A>, [=](index_t i) { return logits[experts[i]]; });
   team.each(k, [=](index_t i) { out[i] = score_of(score, logits[experts[i]], highest); });
   team.barrier();
   return team.sum(k, [=](index_t i) { return out[i]; }) + A(kSumFloor);
@@ -77,8 +76,8 @@ struct RouteToken {
   /// value.
   KOKKOS_FUNCTION A select(const Team& team, index_t t, index_t e, index_t k,
                            std::int32_t* chosen) const {
-    constexpr A lowest = std::numeric_limits<A>::lowest();
-    constexpr A taken = -std::numeric_limits<A>::infinity();
+    constexpr A lowest = kLowest<A>;
+    constexpr A taken = kMinusInfinity<A>;
     const index_t blocks = (e + kBlock - 1) / kBlock;
     A* value = reinterpret_cast<A*>(team.scratch());
     A* top = value + blocks * kBlock;
@@ -114,7 +113,7 @@ struct RouteToken {
   }
 
   KOKKOS_FUNCTION static A block_top(const Team& team, const A* value) {
-    return team.max(index_t(kBlock), -std::numeric_limits<A>::infinity(),
+    return team.max(index_t(kBlock), kMinusInfinity<A>,
                     [=](index_t i) { return value[i]; });
   }
   /// The lowest index with value[i] == wanted (one exists).

@@ -1,6 +1,6 @@
 #pragma once
-/// \file The three ways to run a kernel: par_for, par_rows, par_sum. The label comes first and
-/// names the kernel in profilers. All are asynchronous on GPUs except par_sum.
+/// \file The three ways to run a kernel: par_for, par_rows, par_sum. The label comes
+/// first and names the kernel in profilers. All are asynchronous on GPUs except par_sum.
 #include <utility>
 
 #include "base/types.hpp"
@@ -11,11 +11,12 @@ namespace capstan {
 template <class F>
 void par_for(const char* label, index_t n, const F& f) {
   if (n <= 0) return;
-  Kokkos::parallel_for(label, Kokkos::RangePolicy<Exec, Kokkos::IndexType<index_t>>(0, n), f);
+  Kokkos::parallel_for(label, Kokkos::RangePolicy<Exec, Kokkos::IndexType<index_t>>(0, n),
+                       f);
 }
 
-/// sum of f(i, sum) over [0, n): f adds its term to its second argument. The order of the sum
-/// depends on the number of threads only.
+/// sum of f(i, sum) over [0, n): f adds its term to its second argument. The order of the
+/// sum depends on the number of threads only.
 template <class T, class F>
 T par_sum(const char* label, index_t n, const F& f) {
   T total{};
@@ -25,8 +26,9 @@ T par_sum(const char* label, index_t n, const F& f) {
   return total;
 }
 
-/// The worker of one row on a host: plain loops that the compiler vectorises. Inlined by force: out
-/// of line, what a lambda captures would be read through memory in every iteration.
+/// The worker of one row on a host: plain loops that the compiler vectorises. Inlined by
+/// force: out of line, what a lambda captures would be read through memory in every
+/// iteration.
 class HostTeam {
  public:
   explicit HostTeam(char* scratch) : scratch_(scratch) {}
@@ -36,8 +38,9 @@ class HostTeam {
 #pragma omp simd
     for (index_t i = 0; i < n; ++i) f(i);
   }
-  /// Sum of f(i); every worker gets it. T is what f returns. Lanes are summed apart and folded at
-  /// the end, so that the order does not depend on the width of the machine's vectors.
+  /// Sum of f(i); every worker gets it. T is what f returns. Lanes are summed apart and
+  /// folded at the end, so that the order does not depend on the width of the machine's
+  /// vectors.
   template <class F>
   KOKKOS_FORCEINLINE_FUNCTION auto sum(index_t n, const F& f) const {
     using T = decltype(f(index_t(0)));
@@ -74,8 +77,11 @@ class HostTeam {
     f();
   }
   inline void barrier() const {}
-  /// Start of the row's scratch memory (the bytes that par_rows was asked for), 64-byte aligned.
-  inline char* scratch() const { return scratch_; }
+  /// Start of the row's scratch memory (the bytes that par_rows was asked for), 64-byte
+  /// aligned.
+  inline char* scratch() const {
+    return scratch_;
+  }
 
  private:
   /// lane[0] op ... op lane[N - 1] by halving.
@@ -140,8 +146,9 @@ struct RowRunner {
   index_t rows;
   int bytes;
   KOKKOS_FUNCTION void operator()(const DeviceTeam::Member& m) const {
-    char* scratch =
-        bytes > 0 ? static_cast<char*>(m.team_shmem().get_shmem_aligned(bytes, 64)) : nullptr;
+    char* scratch = bytes > 0
+                        ? static_cast<char*>(m.team_shmem().get_shmem_aligned(bytes, 64))
+                        : nullptr;
     DeviceTeam team(m, scratch);
     for (index_t r = m.league_rank(); r < rows; r += m.league_size()) {
       f(team, r);
@@ -150,9 +157,9 @@ struct RowRunner {
   }
 };
 
-/// f(team, row) for row in [0, rows) with scratch_bytes of fast scratch memory for each row.
-/// team.each loops end without a barrier: call team.barrier() before one worker reads what
-/// another wrote.
+/// f(team, row) for row in [0, rows) with scratch_bytes of fast scratch memory for each
+/// row. team.each loops end without a barrier: call team.barrier() before one worker
+/// reads what another wrote.
 template <class F>
 void par_rows(const char* label, index_t rows, int scratch_bytes, const F& f) {
   if (rows <= 0) return;
@@ -167,8 +174,9 @@ using Team = HostTeam;
 /// Scratch memory of the calling thread, grown when needed and kept.
 char* thread_scratch(index_t bytes);
 
-/// f(team, row) for row in [0, rows) with scratch_bytes of scratch memory for each row. team.each
-/// loops end without a barrier: call team.barrier() before one worker reads what another wrote.
+/// f(team, row) for row in [0, rows) with scratch_bytes of scratch memory for each row.
+/// team.each loops end without a barrier: call team.barrier() before one worker reads
+/// what another wrote.
 template <class F>
 void par_rows(const char* label, index_t rows, int scratch_bytes, const F& f) {
   if (rows <= 0) return;

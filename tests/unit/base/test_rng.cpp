@@ -22,7 +22,8 @@ TEST(Rng, IsAPureFunctionOfKeyAndCounter) {
 }
 
 TEST(Rng, ValuesAreFixedForEver) {
-  // A run's initial weights and its order of data hang on these (computed apart, in Python).
+  // A run's initial weights and its order of data hang on these (computed apart, in
+  // Python).
   const Rng rng(1, 2);
   EXPECT_EQ(rng.bits(0), 0xc916b82596b4593au);
   EXPECT_EQ(rng.bits(1), 0x8d8bd85d9414e46bu);

@@ -49,6 +49,8 @@ class H5File {
   void start_live();
 
   bool has(const std::string& object) const;
+  /// Moves a dataset or group within the file.
+  void rename(const std::string& from, const std::string& to);
   /// Paths of all datasets, sorted, without the leading slash.
   std::vector<std::string> datasets() const;
 

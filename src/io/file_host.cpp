@@ -147,6 +147,12 @@ bool H5File::has(const std::string& object) const {
   return true;
 }
 
+void H5File::rename(const std::string& from, const std::string& to) {
+  const Guard guard;
+  check(H5Lmove(id_, from.c_str(), id_, to.c_str(), h5::parents(), H5P_DEFAULT),
+        "rename " + from, path_);
+}
+
 std::vector<std::string> H5File::datasets() const {
   const Guard guard;
   std::vector<std::string> names;

@@ -185,6 +185,34 @@ def write_segment(directory, segment, start_step, steps, lr=0.003, name="fake"):
     writer.close()
 
 
+def write_checkpoint(folder, shards=2):
+    """A checkpoint of two tensors, of which each shard has half the rows."""
+    os.makedirs(folder)
+    tensors = {"params/embed/table": (8, 3), "optimizer/first/embed/table": (8, 3)}
+    rows = 8 // shards
+    pieces = []
+    with h5py.File(os.path.join(folder, "meta.h5"), "w", libver="latest") as meta:
+        meta.attrs.update(format=1, step=300, shards=shards, grid=[1, 1, shards])
+        meta.attrs["save_id"] = np.uint64(77)
+        for number, (name, shape) in enumerate(tensors.items()):
+            layout = h5py.VirtualLayout(shape, "f4")
+            for shard in range(shards):
+                file, path = f"shard_{shard:05d}.h5", f"rank_{shard:05d}/{name}"
+                source = h5py.VirtualSource(file, path, (rows, *shape[1:]), "f4")
+                layout[shard * rows : (shard + 1) * rows] = source
+                pieces.append((number, shard, shard * rows, rows))
+            meta.create_virtual_dataset(name, layout, fillvalue=np.nan)
+        meta["pieces/names"] = np.array([name.encode() for name in tensors])
+        for key, column in zip(("tensor", "shard", "row0", "rows"), zip(*pieces)):
+            meta[f"pieces/{key}"] = np.array(column)
+    for shard in range(shards):
+        with h5py.File(os.path.join(folder, f"shard_{shard:05d}.h5"), "w") as file:
+            file.attrs["save_id"] = np.uint64(77)
+            for name, shape in tensors.items():
+                values = np.arange(rows * 3).reshape(rows, *shape[1:]) + 100 * shard
+                file[f"rank_{shard:05d}/{name}"] = values.astype("f4")
+
+
 def main(directory, segment, start_step, steps, delay, *kill):
     writer = Writer(directory, int(segment), int(start_step))
     for step in range(int(start_step) + 1, int(start_step) + int(steps) + 1):

@@ -15,6 +15,7 @@ FAKE_RUN = os.path.join(HERE, "fake_run.py")
 sys.path[:0] = [HERE, POSTPROCESS]
 sys.dont_write_bytecode = True
 
+import h5py  # noqa: E402
 import numpy as np  # noqa: E402
 
 import capstan_run  # noqa: E402
@@ -162,6 +163,51 @@ class Live(Directory):
         before = digest(path)
         hdf5_snapshot.read(path, lambda file: file["loss"][:])
         self.assertEqual(digest(path), before)
+
+
+class Checkpoints(Directory):
+    def setUp(self):
+        super().setUp()
+        self.folder = self.file("ckpt/step_00000300")
+        fake_run.write_checkpoint(self.folder)
+
+    def list(self, *arguments):
+        script = os.path.join(POSTPROCESS, "ckpt_ls.py")
+        command = [sys.executable, script, *arguments]
+        return subprocess.run(command, capture_output=True, text=True)
+
+    def test_intact(self):
+        for path in (self.folder, self.file("ckpt")):
+            result = self.list(path, "params/*")
+            self.assertEqual((result.returncode, result.stderr), (0, ""))
+            self.assertRegex(result.stdout, r"params/embed/table +float32 +\[8, 3\]")
+            self.assertRegex(result.stdout, "step: +300")
+            self.assertNotIn("optimizer/", result.stdout)
+
+    def check_problems(self, *words):
+        result = self.list(self.folder)
+        self.assertEqual(result.returncode, 4)
+        for word in words:
+            self.assertIn(word, result.stderr)
+
+    def test_missing_and_foreign_shards_are_all_listed(self):
+        os.remove(os.path.join(self.folder, "shard_00000.h5"))
+        with h5py.File(os.path.join(self.folder, "shard_00001.h5"), "r+") as file:
+            file.attrs["save_id"] = np.uint64(78)
+            del file["rank_00001/params"]
+        missing = "no rank_00001/params/embed/table"
+        self.check_problems("shard_00000.h5", "from another save", missing)
+
+    def test_truncated_files(self):
+        truncate(os.path.join(self.folder, "shard_00001.h5"), 0.5)
+        self.check_problems("shard_00001.h5")
+        truncate(os.path.join(self.folder, "meta.h5"), 0.5)
+        self.check_problems("meta.h5")
+
+    def test_gap_between_pieces(self):
+        with h5py.File(os.path.join(self.folder, "meta.h5"), "r+") as file:
+            file["pieces/row0"][1] = 5
+        self.check_problems("params/embed/table: its pieces do not cover [8, 3] once")
 
 
 class Plots(Directory):

@@ -5,8 +5,8 @@
     ckpt_ls.py runs/quickstart/ckpt                             the newest complete one
 
 meta.h5 shows whole tensors as virtual datasets, where a missing shard reads as NaN
-without an error. Here every piece must be there, of its shape, from the same save, and the
-pieces of a tensor must cover it. Hashes of values are checked by `capstan --verify`, not here.
+without an error. Here every piece must be there, of its shape, from the same save, and
+the pieces of a tensor must cover it. Hashes of values are checked by `capstan --verify`.
 Exit code 4 when something is wrong; all problems are listed.
 """
 import argparse

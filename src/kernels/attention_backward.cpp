@@ -57,14 +57,7 @@ struct QueryPass {
     const index_t q0 = row % tiles * B, lanes = geo.tile_rows(q0, B);
     const index_t stride = index_t(x.q.extent(1)), column = head * h;
     const Scratch at(team.scratch(), h);
-    load_transposed<B>(team, &x.q(token0 + q0, column), stride, lanes, h, x.scale,
-                       at.query);
-    load_transposed<B>(team, &x.d_o(token0 + q0, column), stride, lanes, h, A(1),
-                       at.d_out);
-    load_segments<B>(team, &x.segments(token0 + q0), lanes, at.segment);
-    team.each(h * B, [=](index_t i) { at.d_query[i] = A(0); });
-    load_rows(team, at, token0 + q0, head, lanes);
-    team.barrier();
+    load(team, at, token0 + q0, head, lanes);
     const SegmentRange range = segment_range(team, &x.segments(token0 + q0), lanes);
     for (index_t tile = geo.first_key_tile(q0, B); tile <= q0 / B; ++tile) {
       const index_t k0 = tile * B, keys = geo.tile_rows(k0, B);
@@ -80,35 +73,39 @@ struct QueryPass {
         &x.dq(token0 + q0, column), stride);
   }
 
-  /// lse and delta of the lanes; delta is kept for the other pass.
-  KOKKOS_FUNCTION void load_rows(const Team& team, const Scratch& at, index_t token,
-                                 index_t head, index_t lanes) const {
+  /// Q, dO, lse and delta of the lanes; delta is kept for the other pass. o passes
+  /// through the memory of dQ.
+  KOKKOS_FUNCTION void load(const Team& team, const Scratch& at, index_t token,
+                            index_t head, index_t lanes) const {
     const index_t h = x.geo.head_dim, stride = index_t(x.q.extent(1));
-    const S* out = &x.o(token, head * h);
-    const S* grad = &x.d_o(token, head * h);
+    load_transposed<B>(team, &x.q(token, head * h), stride, lanes, h, x.scale, at.query);
+    load_transposed<B>(team, &x.d_o(token, head * h), stride, lanes, h, A(1), at.d_out);
+    load_transposed<B>(team, &x.o(token, head * h), stride, lanes, h, A(1), at.d_query);
+    load_segments<B>(team, &x.segments(token), lanes, at.segment);
     const Tensors<S>& t = x;
     team.each(B, [=, &t](index_t lane) {
-      A sum = 0, value = 0;
-      if (lane < lanes) {
-        for (index_t d = 0; d < h; ++d)
-          sum += static_cast<A>(out[lane * stride + d]) *
-                 static_cast<A>(grad[lane * stride + d]);
-        value = t.lse(token + lane, head);
-        t.delta(token + lane, head) = sum;
-      }
-      at.lse[lane] = value;
-      at.delta[lane] = sum;
+      at.lse[lane] = lane < lanes ? t.lse(token + lane, head) : A(0);
+      at.delta[lane] = A(0);
     });
+    for (index_t d = 0; d < h; ++d)
+      team.each(B, [=](index_t lane) {
+        at.delta[lane] += at.d_query[d * B + lane] * at.d_out[d * B + lane];
+        at.d_query[d * B + lane] = A(0);
+      });
+    team.each(lanes,
+              [=, &t](index_t lane) { t.delta(token + lane, head) = at.delta[lane]; });
+    team.barrier();
   }
 
   KOKKOS_FUNCTION void key_tile(const Team& team, const Scratch& at, index_t token0,
                                 index_t column, index_t q0, index_t k0, index_t keys,
                                 bool whole) const {
-    const index_t h = x.geo.head_dim, kv = index_t(x.k.extent(1));
+    const index_t h = x.geo.head_dim, kv = index_t(x.k.extent(1)),
+                  v_stride = index_t(x.v.extent(1));
     const S* key = &x.k(token0 + k0, column);
     tile_product<B>(team, keys, h, Operand<S>{key, kv, 1}, at.query, at.score, false);
-    tile_product<B>(team, keys, h, Operand<S>{&x.v(token0 + k0, column), kv, 1}, at.d_out,
-                    at.d_prob, false);
+    tile_product<B>(team, keys, h, Operand<S>{&x.v(token0 + k0, column), v_stride, 1},
+                    at.d_out, at.d_prob, false);
     team.barrier();
     const std::int32_t window = x.geo.window, first = static_cast<std::int32_t>(q0);
     for (index_t row = 0; row < keys; ++row) {
@@ -157,11 +154,12 @@ struct KeyPass {
     const index_t kv_head = row / tiles % geo.kv_heads;
     const index_t token0 = row / (tiles * geo.kv_heads) * geo.seq_len;
     const index_t k0 = row % tiles * B, lanes = geo.tile_rows(k0, B);
-    const index_t stride = index_t(x.k.extent(1)), column = kv_head * h;
+    const index_t column = kv_head * h;
     const Scratch at(team.scratch(), h);
-    load_transposed<B>(team, &x.k(token0 + k0, column), stride, lanes, h, x.scale,
-                       at.key);
-    load_transposed<B>(team, &x.v(token0 + k0, column), stride, lanes, h, A(1), at.value);
+    load_transposed<B>(team, &x.k(token0 + k0, column), index_t(x.k.extent(1)), lanes, h,
+                       x.scale, at.key);
+    load_transposed<B>(team, &x.v(token0 + k0, column), index_t(x.v.extent(1)), lanes, h,
+                       A(1), at.value);
     load_segments<B>(team, &x.segments(token0 + k0), lanes, at.segment);
     team.each(2 * h * B,
               [=](index_t i) { at.d_key[i] = A(0); });  // d_value follows d_key
@@ -179,10 +177,10 @@ struct KeyPass {
     const A scale = x.scale;
     store_transposed<B>(
         team, at.d_key, lanes, h, [=](index_t) { return scale; },
-        &x.dk(token0 + k0, column), stride);
+        &x.dk(token0 + k0, column), index_t(x.dk.extent(1)));
     store_transposed<B>(
         team, at.d_value, lanes, h, [](index_t) { return A(1); },
-        &x.dv(token0 + k0, column), stride);
+        &x.dv(token0 + k0, column), index_t(x.dv.extent(1)));
   }
 
   KOKKOS_FUNCTION void query_tile(const Team& team, const Scratch& at, index_t token0,
@@ -237,19 +235,15 @@ void key_pass(const AttentionShape& shape, const Tensors<S>& x) {
   par_rows("attention dk dv", rows, static_cast<int>(bytes), KeyPass<S, B>{x});
 }
 
-/// dk and dv of the kv heads that no query head reads.
+/// The gradient of kv heads that no query head reads.
 template <class S>
-void clear_unused(const AttentionShape& shape, View2<S> dk, View2<S> dv) {
-  const index_t used = shape.kv_heads * shape.head_dim,
-                left = index_t(dk.extent(1)) - used;
+void clear_unused(index_t used, View2<S> d) {
+  const index_t left = index_t(d.extent(1)) - used;
   if (left == 0) return;
   par_rows(
-      "attention unused kv heads", index_t(dk.extent(0)), 0,
+      "attention unused kv heads", index_t(d.extent(0)), 0,
       KOKKOS_LAMBDA(const Team& team, index_t t) {
-        team.each(left, [&](index_t i) {
-          dk(t, used + i) = S(0.f);
-          dv(t, used + i) = S(0.f);
-        });
+        team.each(left, [&](index_t i) { d(t, used + i) = S(0.f); });
       });
 }
 
@@ -282,7 +276,8 @@ void attention_backward(const AttentionShape& shape, View2<const S> q, View2<con
     key_pass<S, kLargeTile>(shape, x);
   else
     key_pass<S, kSmallTile>(shape, x);
-  clear_unused<S>(shape, dk, dv);
+  clear_unused<S>(shape.kv_heads * h, dk);
+  clear_unused<S>(shape.kv_heads * h, dv);
 }
 
 #define CAPSTAN_ATTENTION_BACKWARD(S)                                                 \

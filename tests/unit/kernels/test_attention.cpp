@@ -177,6 +177,12 @@ TEST(Attention, SegmentsInAnyLayout) {
   check(in);
 }
 
+TEST(Attention, OneDocumentWithPaddingInEveryTile) {
+  Inputs in = make({1, 210, 2, 1, 8, 0}, 1);
+  lay_out(in, {{-1, 5}, {2, 70}, {-1, 20}, {2, 75}, {-3, 2}, {2, 30}});
+  check(in);
+}
+
 TEST(Attention, PaddingOnlyGivesZeros) {
   Inputs in = make({1, 70, 2, 1, 8, 0}, 1);
   lay_out(in, {});

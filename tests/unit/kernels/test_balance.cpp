@@ -146,12 +146,12 @@ TEST(QuantileBias, WithinABinOfTheExactQuantile) {
 }
 
 TEST(QuantileBias, InterpolatesInsideTheCrossingBin) {
-  // Expert 0: 4 margins in bin 2 of [0, 4); expert 1: 4 in bin 0. Target 1 lies a quarter
-  // below the upper edge of the bin: 3 - 1/4 and 1 - 1/4.
+  // Bins of width 1. Expert 0: 4 margins in bin 2; expert 1: 2 in bin 1. Target 1 lies a
+  // quarter below the upper edge of bin 2, and half way into bin 1: beta = 2.75 and 1.5.
   const Values got =
-      quantiles({{2.1, 2.2, 2.3, 2.4}, {0, 0, 0.5, 0.9}}, 0, 4, 4, 1, false);
-  EXPECT_NEAR(got[0], -1, 1e-15);
-  EXPECT_NEAR(got[1], 1, 1e-15);
+      quantiles({{2.1, 2.2, 2.3, 2.4}, {1.1, 1.9, 0, 0.5}}, 0, 4, 4, 1, false);
+  EXPECT_NEAR(got[0], -0.625, 1e-15);
+  EXPECT_NEAR(got[1], 0.625, 1e-15);
 }
 
 TEST(QuantileBias, TargetOutOfReach) {

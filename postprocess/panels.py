@@ -89,7 +89,7 @@ def loss(context, axes):
         if smooth is not None:
             settled = smooth[np.isfinite(smooth)]
             lows.append(settled.min())
-            highs.append(settled[len(settled) // 50])
+            highs.append(settled[len(settled) // 50 :].max())
         points = run.evals["loss"]
         if len(points):
             lows.append(np.nanmin(points))
@@ -119,7 +119,7 @@ def drops(context, axes):
     causes += (("drop_receiver_fraction", "receiver full"),)
     axes.set(title="Dropped assignments by cause")
     if not any(column(run, "drop_fraction") is not None for run in context.runs):
-        return nothing(axes, "not recorded")
+        return
     if all(np.nansum(run.columns.get("drop_fraction", 0)) == 0 for run in context.runs):
         nothing(axes, "none: every assignment was kept")
     if context.single:
@@ -159,7 +159,8 @@ def balance(context, axes):
     for i, run in enumerate(context.runs):
         label = None if context.single else context.labels[i]
         line(context, axes, run, "load_max_over_mean", context.color(i), label)
-    axes.axhline(1.0, color=GREY, linewidth=0.8, linestyle=":")
+    if axes.lines:
+        axes.axhline(1.0, color=GREY, linewidth=0.8, linestyle=":")
     axes.set(title="Expert load: fullest / mean, worst layer", ylabel="ratio (ideal 1)")
 
 
@@ -187,8 +188,6 @@ def updates(context, axes):
     axes.set(title="Update size / parameter norm", ylabel="ratio")
     if shown:
         plain_log(axes)
-    else:
-        nothing(axes, "not recorded")
 
 
 def throughput(context, axes):
@@ -230,8 +229,8 @@ def phases(context, axes):
     """Seconds of a step by timer region: over time for one run, as bars for several."""
     axes.set(title="Time of a step by phase, mean over ranks")
     if not any(run.phases() for run in context.runs):
-        nothing(axes, "not recorded")
-    elif context.single:
+        return
+    if context.single:
         phases_over_time(context, context.runs[0], axes)
     else:
         phase_bars(context, axes)

@@ -115,6 +115,8 @@ def overview(context):
     for row, functions in zip(grid, LAYOUT):
         for axes, function in zip(row, functions):
             function(context, axes)
+            if not (axes.lines or axes.collections or axes.patches):
+                panels.nothing(axes, "not recorded")
             bars = function is panels.phases and not context.single
             if bars:
                 axes.grid(axis="y", visible=False)

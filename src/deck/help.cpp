@@ -51,7 +51,10 @@ string key_text(const Key& key) {
 
 string block_text(const Block& block) {
   string out = heading(block) + "\n" + wrapped(block.doc, 2);
-  for (const auto& key : block.keys) out += "\n" + key_text(key);
+  for (const auto& key : block.keys) {
+    out += '\n';
+    out += key_text(key);
+  }
   return out;
 }
 
@@ -86,7 +89,10 @@ string help_text(const string& topic) {
   for (const auto& b : deck_blocks()) {
     const bool named =
         topic.substr(0, slash) == b.name || find_block(topic.substr(0, slash)) == &b;
-    if (topic == "all") out += (out.empty() ? "" : "\n") + block_text(b);
+    if (topic == "all") {
+      if (!out.empty()) out += '\n';
+      out += block_text(b);
+    }
     if (!named) continue;
     if (slash == string::npos) return block_text(b);
     const Key* key = b.find(topic.substr(slash + 1));

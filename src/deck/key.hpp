@@ -31,7 +31,7 @@ struct Key {
   bool is_text() const { return type == KeyType::text || type == KeyType::texts; }
 
   Key&& required() && { return is_required = true, std::move(*this); }
-  Key&& otherwise(const char* value) && { return fallback = value, std::move(*this); }
+  Key&& otherwise(const char* value) &&;
   Key&& as(const char* path) && { return inherits = path, std::move(*this); }
   Key&& at_least(double x) && { return low = x, std::move(*this); }
   Key&& at_most(double x) && { return high = x, std::move(*this); }
@@ -47,31 +47,12 @@ struct Key {
   Key&& doc(const char* d) && { return doc_text = d, std::move(*this); }
 };
 
-inline Key make_key(const char* name, KeyType type, const char* fallback) {
-  Key k;
-  k.name = name;
-  k.type = type;
-  k.fallback = fallback;
-  return k;
-}
-inline Key integer(const char* name) {
-  return make_key(name, KeyType::integer, "0");
-}
-inline Key real(const char* name) {
-  return make_key(name, KeyType::real, "0");
-}
-inline Key flag(const char* name) {
-  return make_key(name, KeyType::flag, "false");
-}
-inline Key text(const char* name) {
-  return make_key(name, KeyType::text, "");
-}
-inline Key reals(const char* name) {
-  return make_key(name, KeyType::reals, "");
-}
-inline Key texts(const char* name) {
-  return make_key(name, KeyType::texts, "");
-}
+Key integer(const char* name);
+Key real(const char* name);
+Key flag(const char* name);
+Key text(const char* name);
+Key reals(const char* name);
+Key texts(const char* name);
 
 /// One block. A numbered block "mixture" appears in decks as <mixture1>, <mixture2>, ...
 struct Block {

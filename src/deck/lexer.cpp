@@ -60,8 +60,7 @@ class Lexer {
     in_block_ = true;  // so that one bad heading is one problem, not one for each key
     const string_view name =
         text.back() == '>' ? trim(text.substr(1, text.size() - 2)) : string_view();
-    if (!is_name(name))
-      return complain("'" + string(text) + "' is not a heading <block>");
+    if (!is_name(name)) return complain(quoted(text) + " is not a heading <block>");
     block_ = name;
     for (const auto& earlier : out_.headings) {
       if (earlier.block != block_) continue;
@@ -74,9 +73,9 @@ class Lexer {
   void assignment(string_view text) {
     const auto equals = text.find('=');
     if (equals == string_view::npos)
-      return complain("'" + string(text) + "' is neither <block> nor key = value");
+      return complain(quoted(text) + " is neither <block> nor key = value");
     const string_view key = trim(text.substr(0, equals));
-    if (!is_name(key)) return complain("'" + string(key) + "' is not the name of a key");
+    if (!is_name(key)) return complain(quoted(key) + " is not the name of a key");
     if (!in_block_)
       return complain("key " + string(key) + " stands before the first <block>");
     if (block_.empty()) return;

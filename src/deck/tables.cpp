@@ -3,6 +3,41 @@
 #include <cctype>
 
 namespace capstan {
+namespace {
+
+Key make_key(const char* name, KeyType type, const char* fallback) {
+  Key k;
+  k.name = name;
+  k.type = type;
+  k.fallback = std::string(fallback);
+  return k;
+}
+
+}  // namespace
+
+Key integer(const char* name) {
+  return make_key(name, KeyType::integer, "0");
+}
+Key real(const char* name) {
+  return make_key(name, KeyType::real, "0");
+}
+Key flag(const char* name) {
+  return make_key(name, KeyType::flag, "false");
+}
+Key text(const char* name) {
+  return make_key(name, KeyType::text, "");
+}
+Key reals(const char* name) {
+  return make_key(name, KeyType::reals, "");
+}
+Key texts(const char* name) {
+  return make_key(name, KeyType::texts, "");
+}
+
+Key&& Key::otherwise(const char* value) && {
+  fallback = std::string(value);
+  return std::move(*this);
+}
 
 const std::vector<Block>& deck_blocks() {
   static const std::vector<Block> blocks = {

@@ -17,10 +17,6 @@ bool is_digit(char c) {
   return c >= '0' && c <= '9';
 }
 
-string quoted(string_view text) {
-  return "'" + string(text) + "'";
-}
-
 /// Takes underscores between digits away; false when one stands elsewhere.
 bool strip_underscores(string_view text, string& out) {
   for (std::size_t i = 0; i < text.size(); ++i) {
@@ -180,6 +176,13 @@ std::optional<string> check_list(const Key& key, string_view value, string& why)
 }
 
 }  // namespace
+
+string quoted(string_view text) {
+  string out(1, '\'');
+  out += text;
+  out += '\'';
+  return out;
+}
 
 string_view trim(string_view text) {
   const auto space = [](char c) { return c == ' ' || c == '\t' || c == '\r'; };

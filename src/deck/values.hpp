@@ -19,6 +19,8 @@ std::optional<double> parse_real(std::string_view text, std::string& why);
 /// Elements of a comma-separated list, trimmed; an empty text is an empty list.
 std::vector<std::string> split_list(std::string_view text);
 std::string_view trim(std::string_view text);
+/// In single quotes.
+std::string quoted(std::string_view text);
 
 /// Shortest text that reads back as the same number.
 std::string canonical(double x);

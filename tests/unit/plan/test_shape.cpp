@@ -19,7 +19,10 @@ ModelShape shape_of(const std::string& name,
 
 std::string shape_text(const ParamSpec& p) {
   std::string out;
-  for (const index_t n : p.shape) out += (out.empty() ? "" : "x") + std::to_string(n);
+  for (const index_t n : p.shape) {
+    if (!out.empty()) out += 'x';
+    out += std::to_string(n);
+  }
   return out;
 }
 

@@ -21,7 +21,7 @@ class Row {
             double value) {
     columns.push_back({name, unit, doc, false, value, 0});
   }
-  std::vector<Column> columns;
+  std::vector<Figure> columns;
 };
 
 double mean(const std::vector<double>& v) {
@@ -126,7 +126,7 @@ const std::vector<std::string>& phase_names() {
   return names;
 }
 
-std::vector<Column> history_row(const StepReport& report, const RunFigures& figures,
+std::vector<Figure> history_row(const StepReport& report, const RunFigures& figures,
                                 const Comm& world) {
   Row row;
   loss_columns(report, figures, row);

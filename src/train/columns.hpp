@@ -8,7 +8,7 @@
 
 namespace capstan {
 
-struct Column {
+struct Figure {
   std::string name, unit, doc;
   bool integer = false;
   double value = 0;        ///< of a double column
@@ -28,7 +28,7 @@ struct RunFigures {
 
 /// The row of one step. Collective over `world`: seconds are means over ranks, memory the
 /// maximum.
-std::vector<Column> history_row(const StepReport& report, const RunFigures& figures,
+std::vector<Figure> history_row(const StepReport& report, const RunFigures& figures,
                                 const Comm& world);
 
 }  // namespace capstan

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "base/parallel.hpp"
 
@@ -66,7 +65,8 @@ void RouterState<S>::record(index_t layer, View1<const std::int64_t> counts,
   const index_t e = shape_.experts;
   const auto probability = ctx.arena.take1<double>("router", e);
   const auto z = ctx.arena.take1<double>("router", 1);
-  router_statistics<S>(logits, segments, probability, z);
+  const auto blocks = ctx.arena.take2<double>("router", sort_blocks(logits.extent(0)), e + 1);
+  router_statistics<S>(logits, segments, blocks, probability, z);
   const auto load_sum = load_;
   const auto probability_sum = probability_;
   const auto z_sum = z_;
@@ -78,15 +78,12 @@ void RouterState<S>::record(index_t layer, View1<const std::int64_t> counts,
 }
 
 template <class S>
-void RouterState<S>::balance(const Grid& grid, std::int64_t tokens, Context& ctx) {
+void RouterState<S>::balance(const Grid& grid, std::int64_t tokens) {
   if (shape_.balance != Balance::qb || tokens == 0) return;
-  const double huge = std::numeric_limits<double>::max();
   const double target = static_cast<double>(tokens) * static_cast<double>(shape_.top_k) /
                         static_cast<double>(shape_.experts);
   std::vector<double> ranges(2 * shape_.layers);  // lowest, minus highest: one min-reduction
   for (index_t l = 0; l < shape_.layers; ++l) {
-    const double empty[2] = {huge, -huge};
-    copy_to_device(empty, range_.data(), 2);
     margin_range<S>(logits(l, 0, step_tokens_), alpha(l, 0, step_tokens_), segments_, range_);
     copy_to_host(range_.data(), &ranges[2 * l], 2);
     ranges[2 * l + 1] = -ranges[2 * l + 1];
@@ -103,7 +100,6 @@ void RouterState<S>::balance(const Grid& grid, std::int64_t tokens, Context& ctx
     grid.dense.all_reduce(flat(histogram_), Reduce::sum).wait();
     quantile_bias<S>(histogram_, lo, hi, target, bias(l));
   }
-  (void)ctx;
 }
 
 template <class S>
@@ -141,7 +137,7 @@ RouterReport RouterState<S>::end_step(const Grid& grid, Context& ctx) {
     report.bias_max.push_back(*hi);
     report.assignments += static_cast<std::int64_t>(total);
   }
-  balance(grid, tokens, ctx);
+  balance(grid, tokens);
   return report;
 }
 

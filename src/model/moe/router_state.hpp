@@ -46,7 +46,7 @@ class RouterState {
   View2<Acc<S>> biases() const { return bias_; }
 
  private:
-  void balance(const Grid& grid, std::int64_t tokens, Context& ctx);
+  void balance(const Grid& grid, std::int64_t tokens);
   ModelShape shape_;
   index_t step_tokens_;
   View2<Acc<S>> bias_;

@@ -1,14 +1,8 @@
 #pragma once
-/// \file The sampler and loader that a deck describes.
-#include "data/loader.hpp"
+/// \file How much a deck trains on.
 #include "deck/deck.hpp"
 
 namespace capstan {
-
-/// Sources of data/files, weights of data/weights (by training tokens when there are
-/// none). Error(Exit::deck) when data/files is empty, Error(Exit::file) listing the
-/// problems of the files.
-Sampler make_sampler(const Deck& deck);
 
 /// Tokens of one optimizer step, padding included.
 inline index_t tokens_per_step(const Deck& deck) {

@@ -1,0 +1,22 @@
+#pragma once
+/// \file From a command line and a deck to an exit code: the modes that need the model.
+#include "comm/comm.hpp"
+#include "deck/command_line.hpp"
+#include "deck/deck.hpp"
+
+namespace capstan {
+
+/// The deck of the files and overrides of a command line; with -r and no -i, the deck that the
+/// checkpoint was written with. -t becomes job/wall_limit_seconds.
+Deck deck_for(const CommandLine& line);
+
+/// Trains, evaluates, samples or verifies. Collective over the world.
+Exit drive(const CommandLine& line, const Deck& deck, const Comm& world);
+
+/// `capstan -c`: versions and libraries.
+std::string config_text();
+
+/// Prints what went wrong and returns the exit code. A failure of one rank alone ends all others.
+int report_failure(const Comm& world, Exit code, const std::string& text);
+
+}  // namespace capstan

@@ -254,7 +254,7 @@ def route(shape, logits, bias, experts=None):
     if shape.score == "sigmoid":
         score = torch.sigmoid(chosen)
     else:
-        # The shift keeps exp in range and is a constant: without the 1e-9 it would cancel.
+        # The shift keeps exp in range and is a constant: but for the 1e-9 it cancels.
         score = torch.exp(chosen - chosen.max(-1, keepdim=True).values.detach())
     return experts, shape.score_sum * score / (score.sum(-1, keepdim=True) + 1e-9)
 

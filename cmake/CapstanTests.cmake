@@ -21,6 +21,9 @@ function(capstan_test_properties name labels timeout processors threads)
     LABELS "${labels}" TIMEOUT ${timeout} PROCESSORS ${processors}
     SKIP_RETURN_CODE 77
     ENVIRONMENT "${CAPSTAN_MPI_ENVIRONMENT};OMP_NUM_THREADS=${threads}")
+  if("perf" IN_LIST labels)
+    set_tests_properties(${name} PROPERTIES RUN_SERIAL ON)  # nothing else while it times
+  endif()
 endfunction()
 
 # capstan_unit_test(FLOOR): the executables of tests/unit/<floor>.

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "plan/flops.hpp"
+#include "model/flops.hpp"
 #include "plan/memory.hpp"
 
 namespace capstan {

@@ -6,8 +6,8 @@
 
 namespace capstan {
 
-/// The deck of the files and overrides of a command line; with -r and no -i, the deck that the
-/// checkpoint was written with. -t becomes job/wall_limit_seconds.
+/// The deck of the files and overrides of a command line; with -r and no -i, the deck
+/// that the checkpoint was written with. -t becomes job/wall_limit_seconds.
 Deck deck_for(const CommandLine& line);
 
 /// Trains, evaluates, samples or verifies. Collective over the world.
@@ -16,7 +16,8 @@ Exit drive(const CommandLine& line, const Deck& deck, const Comm& world);
 /// `capstan -c`: versions and libraries.
 std::string config_text();
 
-/// Prints what went wrong and returns the exit code. A failure of one rank alone ends all others.
+/// Prints what went wrong and returns the exit code. A failure of one rank alone ends all
+/// others.
 int report_failure(const Comm& world, Exit code, const std::string& text);
 
 }  // namespace capstan

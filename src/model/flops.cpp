@@ -1,4 +1,4 @@
-#include "plan/flops.hpp"
+#include "model/flops.hpp"
 
 #include <algorithm>
 

@@ -1,0 +1,144 @@
+#include "train/dump.hpp"
+
+#include "base/build_info.hpp"
+#include "base/hash.hpp"
+#include "train/checkpoint.hpp"
+
+namespace capstan {
+
+template <class S>
+Dump<S>::Dump(Model<S>& model, const Grid& grid, index_t step_tokens)
+    : model_(model),
+      grid_(grid),
+      local_tokens_(step_tokens / grid.n_dense()),
+      layers_(model.shape().layers) {
+  model_.set_probe(&Dump::collect, this);
+}
+
+template <class S>
+Dump<S>::~Dump() {
+  model_.set_probe(nullptr, nullptr);
+}
+
+template <class S>
+void Dump<S>::collect(void* self, index_t layer, const DeviceBatch&,
+                      const typename MoeLayer<S>::Saved& saved) {
+  auto& dump = *static_cast<Dump*>(self);
+  Layer& to = dump.layers_.at(layer);
+  fence();
+  const auto append = [](auto& list, const auto& view) {
+    using T = typename std::decay_t<decltype(list)>::value_type;
+    const std::vector<T> values = to_host<T>(flat(view));
+    list.insert(list.end(), values.begin(), values.end());
+  };
+  append(to.logits, saved.logits);
+  append(to.weights, saved.weights);
+  append(to.experts, saved.experts);
+  if (layer == 0) ++dump.micro_batches_;
+}
+
+/// Rows of all tokens of the step in data order: micro-batch, then rank, then place.
+template <class S>
+template <class T>
+std::vector<T> Dump<S>::in_data_order(const std::vector<T>& mine, index_t width) const {
+  const index_t ranks = grid_.n_dense(), n = local_tokens_ * width;
+  std::vector<T> all(ranks * n), ordered;
+  grid_.dense.all_gather_host(mine.data(), all.data(), n);
+  const index_t piece = n / micro_batches_;
+  for (index_t m = 0; m < micro_batches_; ++m) {
+    for (index_t r = 0; r < ranks; ++r) {
+      const auto first = all.begin() + r * n + m * piece;
+      ordered.insert(ordered.end(), first, first + piece);
+    }
+  }
+  return ordered;
+}
+
+/// A tensor at its global shape, from the ranks of the expert group.
+template <class S>
+std::vector<Acc<S>> Dump<S>::whole(const ParamSlot& slot,
+                                   const View1<Acc<S>>& buffer) const {
+  const auto mine = to_host<Acc<S>>(model_.params().part(buffer, slot));
+  if (!slot.spec.expert || grid_.n_expert == 1) return mine;
+  std::vector<Acc<S>> all(slot.global_size());
+  grid_.expert_group.all_gather_host(mine.data(), all.data(), slot.size());
+  return all;
+}
+
+template <class S>
+void Dump<S>::write_params(H5File* file) {
+  constexpr Element kElement = element_of<Acc<S>>();
+  ParamStore<S>& params = model_.params();
+  for (const ParamSlot& slot : params.slots()) {
+    const auto values = whole(slot, params.masters());
+    const auto gradients = whole(slot, params.gradients());
+    if (file == nullptr) continue;
+    const Extents shape(slot.spec.shape.begin(), slot.spec.shape.end());
+    file->put("params/" + slot.spec.name, kElement, shape, values.data());
+    file->put("grads/" + slot.spec.name, kElement, shape, gradients.data());
+  }
+  if (file == nullptr) return;
+  const index_t experts = model_.shape().experts;
+  for (index_t l = 0; l < model_.shape().layers; ++l) {
+    const auto bias = to_host<Acc<S>>(model_.routers().bias(l));
+    file->put(format("params/layer_%03d/moe/router_bias", int(l)), kElement, {experts},
+              bias.data());
+  }
+}
+
+template <class S>
+void Dump<S>::write_routing(H5File* file) {
+  constexpr Element kElement = element_of<Acc<S>>();
+  const index_t e = model_.shape().experts, k = model_.shape().top_k;
+  const index_t t = local_tokens_ * grid_.n_dense();
+  for (index_t l = 0; l < model_.shape().layers; ++l) {
+    const auto logits = in_data_order(layers_[l].logits, e);
+    const auto weights = in_data_order(layers_[l].weights, k);
+    const auto experts = in_data_order(layers_[l].experts, k);
+    if (file == nullptr) continue;
+    std::vector<std::uint8_t> accepted(experts.size());
+    for (std::size_t i = 0; i < experts.size(); ++i)
+      accepted[i] = experts[i] >= 0 ? 1 : 0;
+    const std::string group = format("router/layer_%03d/", int(l));
+    file->put(group + "logits", kElement, {t, e}, logits.data());
+    file->put(group + "weights", kElement, {t, k}, weights.data());
+    file->put(group + "experts", Element::i32, {t, k}, experts.data());
+    file->put(group + "accepted", Element::u8, {t, k}, accepted.data());
+  }
+}
+
+template <class S>
+void Dump<S>::write(const std::string& path, const Deck& deck, const Loader& loader,
+                    std::int64_t tokens_before, const StepReport& report) {
+  H5File file;
+  H5File* out = nullptr;
+  if (grid_.world.rank() == 0) {
+    file = H5File(path, H5File::Mode::create);
+    out = &file;
+    const Batch batch = loader.whole_step(tokens_before);
+    const Extents shape = {batch.sequences, batch.seq_len};
+    file.put("batch/tokens", Element::i32, shape, batch.tokens.data());
+    file.put("batch/targets", Element::i32, shape, batch.targets.data());
+    file.put("batch/segments", Element::i32, shape, batch.segments.data());
+    // The group /loss holds attributes only; an element gives it a place.
+    const double total = report.total();
+    file.put("loss/total", Element::f64, {1}, &total);
+    file.set("loss", "total", total);
+    file.set("loss", "cross_entropy", report.cross_entropy);
+    file.set("loss", "z_loss", report.z_loss);
+    file.set("loss", "aux", report.aux);
+    file.set("loss", "tokens", report.counted_tokens);
+    file.set("/", "deck", deck.dump());
+    file.set("/", "deck_hash", hex(deck.hash()));
+    file.set("/", "step", report.step);
+    file.set("/", "version", std::string(build_info().version));
+  }
+  write_params(out);
+  write_routing(out);
+  if (out != nullptr) file.close();
+}
+
+#define CAPSTAN_DUMP(S) template class Dump<S>;
+CAPSTAN_INSTANTIATE(CAPSTAN_DUMP)
+
+}  // namespace capstan

@@ -1,0 +1,248 @@
+#include "train/run.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+
+#include "base/build_info.hpp"
+#include "base/hash.hpp"
+#include "base/signals.hpp"
+#include "blas/gemm.hpp"
+#include "data/from_deck.hpp"
+#include "io/publish.hpp"
+#include "model/flops.hpp"
+#include "train/dump.hpp"
+#include "train/generate.hpp"
+#include "train/length.hpp"
+
+namespace capstan {
+
+namespace {
+
+LoaderSpec loader_spec(const Deck& deck, const Grid& grid) {
+  LoaderSpec spec;
+  spec.sequences = deck.integer("batch/sequences");
+  spec.micro_batches = deck.integer("grid/micro_batches");
+  spec.n_dense = grid.n_dense();
+  spec.dense_rank = grid.dense_rank();
+  return spec;
+}
+
+std::string clock_text(double seconds) {
+  const long s = std::lround(std::max(0.0, seconds));
+  return format("%02ld:%02ld:%02ld", s / 3600, s / 60 % 60, s % 60);
+}
+
+double value_of(const std::vector<Figure>& row, const std::string& name) {
+  for (const Figure& f : row) {
+    if (f.name == name) return f.integer ? double(f.count) : f.value;
+  }
+  throw Error(Exit::internal, "no column is called " + name);
+}
+
+long long ll(std::int64_t x) {
+  return static_cast<long long>(x);
+}
+
+}  // namespace
+
+template <class S>
+Run<S>::Run(const Deck& deck, const CommandLine& line, const Grid& grid, int threads,
+            Context& ctx)
+    : deck_(deck),
+      line_(line),
+      grid_(grid),
+      threads_(threads),
+      ctx_(ctx),
+      sampler_(sampler_spec(deck)),
+      loader_(sampler_, loader_spec(deck, grid)),
+      model_(ModelShape::from_deck(deck), grid, tokens_per_step(deck) / grid.n_dense(),
+             ctx),
+      optimizer_(deck, model_.params(), ctx),
+      state_{model_, optimizer_, 0, 0},
+      stepper_(deck, grid, loader_, state_, ctx),
+      evaluator_(deck, grid, sampler_, ctx),
+      total_steps_(total_steps(deck)) {
+  ctx.timers.flops_counter = &blas::flops_issued;
+  ctx.timers.fence_at_edges = !kOnHost;
+  model_.params().initialise(static_cast<std::uint64_t>(deck.integer("job/seed")));
+  figures_.ranks = grid.world.size();
+  figures_.flops_per_token = published_flops(model_.shape()).training();
+  figures_.peak_flops = deck.real("topology/peak_gflops") * 1e9;
+  for (const ParamGroup& group : optimizer_.groups())
+    figures_.group_names.push_back(group.name);
+}
+
+template <class S>
+Attributes Run<S>::attributes(int segment) const {
+  return {{"step", state_.step},
+          {"tokens", state_.tokens},
+          {"segment", std::int64_t(segment)},
+          {"run", deck_.text("job/name")},
+          {"deck", deck_.dump()},
+          {"deck_hash", hex(deck_.hash())},
+          {"version", std::string(build_info().version)},
+          {"commit", std::string(build_info().commit)},
+          {"grid", std::vector<std::int64_t>{grid_.n_pipe, grid_.n_data, grid_.n_expert}},
+          {"ranks", std::int64_t(grid_.world.size())},
+          {"threads", std::int64_t(threads_)},
+          {"ranks_per_file", std::int64_t(1)},
+          {"scalar", deck_.text("model/scalar")},
+          {"optimizer_steps", optimizer_.updates()},
+          {"data_fingerprint", sampler_.fingerprint()}};
+}
+
+template <class S>
+RunFacts Run<S>::facts() const {
+  RunFacts facts;
+  char host[256] = "unknown";
+  gethostname(host, sizeof host - 1);
+  facts.name = deck_.text("job/name");
+  facts.deck = deck_.dump();
+  facts.deck_hash = hex(deck_.hash());
+  facts.version = std::string(build_info().version) + " " + build_info().commit;
+  facts.host = host;
+  facts.start_step = state_.step;
+  facts.ranks = grid_.world.size();
+  facts.threads = threads_;
+  facts.grid = {grid_.n_pipe, grid_.n_data, grid_.n_expert};
+  facts.layers = model_.shape().layers;
+  facts.experts = model_.shape().experts;
+  facts.top_k = model_.shape().top_k;
+  return facts;
+}
+
+template <class S>
+void Run<S>::set_status(const RunDir& dir, const std::string& what) const {
+  dir.set_status(format(
+      "state=%s step=%lld steps=%lld tokens=%lld loss=%.4f eval_loss=%.4f", what.c_str(),
+      ll(state_.step), ll(total_steps_), ll(state_.tokens), last_loss_, last_eval_));
+}
+
+/// True when the step took the token count over a multiple of `every`.
+template <class S>
+bool Run<S>::crossed(index_t every, const StepReport& report) const {
+  return every > 0 &&
+         report.tokens / every > (report.tokens - report.step_tokens) / every;
+}
+
+template <class S>
+void Run<S>::evaluate_now(const RunDir&) {
+  const EvalReport report = evaluator_.run(model_);
+  last_eval_ = report.loss;
+  evaluated_step_ = state_.step;
+  ctx_.log.info("eval step=%lld tokens=%lld loss=%.5f", ll(state_.step),
+                ll(state_.tokens), report.loss);
+  diagnostics_->eval(state_.step, state_.tokens, report.loss);
+}
+
+template <class S>
+void Run<S>::log_step(const StepReport& report, const std::vector<Figure>& row) const {
+  const index_t every = deck_.integer("job/log_every");
+  if (report.step % every != 0 && report.step != total_steps_) return;
+  const double left = step_seconds_ * double(total_steps_ - report.step);
+  ctx_.log.info(
+      "step=%lld tokens=%lld loss=%.5f grad_norm=%.4f lr=%.4g drop=%.4f "
+      "tokens_per_second=%.0f "
+      "mfu=%.4f left=%s",
+      ll(report.step), ll(report.tokens), report.cross_entropy, report.gradient.total,
+      report.lr.at(0), value_of(row, "drop_fraction"), value_of(row, "tokens_per_second"),
+      value_of(row, "mfu"), clock_text(left).c_str());
+}
+
+/// A step, with a dump of it where the deck asks for one, and its row in the history.
+template <class S>
+StepReport Run<S>::one_step(const RunDir& dir) {
+  StepReport report;
+  if (state_.step + 1 == deck_.integer("job/dump_step")) {
+    Dump<S> dump(model_, grid_, tokens_per_step(deck_));
+    report = stepper_.gradients();
+    const std::string path = dir.diag("dump", ll(report.step));
+    dump.write(path, deck_, loader_, state_.tokens, report);
+    ctx_.log.info("dump step=%lld file=%s", ll(report.step), path.c_str());
+    stepper_.update(report);
+  } else {
+    report = stepper_.run();
+  }
+  const Region region(ctx_.timers, "diagnostics");
+  step_seconds_ =
+      step_seconds_ == 0 ? report.seconds : 0.9 * step_seconds_ + 0.1 * report.seconds;
+  longest_step_ = std::max(longest_step_, report.seconds);
+  last_loss_ = report.cross_entropy;
+  const std::vector<Figure> row = history_row(report, figures_, grid_.world);
+  diagnostics_->step(report, row);
+  log_step(report, row);
+  return report;
+}
+
+template <class S>
+Exit Run<S>::train() {
+  RunDir dir(line_.run_dir, grid_.world);
+  start_files(dir);
+  restart(dir);
+  diagnostics_ =
+      std::make_unique<Diagnostics>(dir, facts(), deck_.flag("diagnostics/history"),
+                                    deck_.integer("diagnostics/experts_every"), ctx_);
+  diagnostics_->event(state_.step, state_.tokens, state_.step > 0 ? "restart" : "start",
+                      format("segment %d", dir.segment()));
+  Requests asked;
+  bool first = true;
+  while (state_.step < total_steps_ && !asked.stop) {
+    const StepReport report = one_step(dir);
+    if (crossed(deck_.integer("eval/every_tokens"), report)) evaluate_now(dir);
+    set_status(dir, "running");
+    asked = requests(dir);
+    const bool due = crossed(deck_.integer("checkpoint/every_tokens"), report);
+    if (due || asked.checkpoint) save(dir);
+    if (first)
+      ctx_.timers.reset();  // the first step sizes buffers: not what timing.txt is about
+    first = false;
+  }
+  return finish(dir, asked);
+}
+
+template <class S>
+Exit Run<S>::finish(const RunDir& dir, const Requests& asked) {
+  const bool done = state_.step >= total_steps_;
+  if (done && deck_.flag("eval/at_end") && evaluated_step_ != state_.step)
+    evaluate_now(dir);
+  const bool saved = saved_step_ == state_.step || save(dir);
+  const Timers timers = ctx_.timers;
+  write_timing(dir.timing(), dir.segment(), state_.step - start_step_ - 1,
+               (state_.step - start_step_ - 1) * tokens_per_step(deck_),
+               measure_gemm_peak<S>(ctx_), threads_, timers, ctx_.ledger, grid_.world);
+  if (!done) {
+    diagnostics_->event(state_.step, state_.tokens, "stop", asked.why);
+    ctx_.log.info("stopped: %s; restart with -r latest", asked.why.c_str());
+  }
+  diagnostics_->close();
+  set_status(dir, done ? "done" : "interrupted");
+  if (!saved) return Exit::file;
+  return done ? Exit::done : Exit::interrupted;
+}
+
+template <class S>
+Exit Run<S>::evaluate() {
+  load(line_.run_dir + "/ckpt", false);
+  const EvalReport report = evaluator_.run(model_);
+  ctx_.log.info("eval step=%lld tokens=%lld loss=%.6f counted_tokens=%lld",
+                ll(state_.step), ll(state_.tokens), report.loss, ll(report.tokens));
+  return Exit::done;
+}
+
+template <class S>
+Exit Run<S>::sample() {
+  load(line_.run_dir + "/ckpt", false);
+  GenerateSpec spec;
+  spec.seed = static_cast<std::uint64_t>(deck_.integer("job/seed"));
+  const std::string text = generate<S>(model_, line_.prompt, spec, ctx_);
+  ctx_.log.info("%s", text.c_str());
+  return Exit::done;
+}
+
+#define CAPSTAN_RUN(S) template class Run<S>;
+CAPSTAN_INSTANTIATE(CAPSTAN_RUN)
+
+}  // namespace capstan

@@ -1,0 +1,163 @@
+// Restart, saving and requests of a run.
+#include <algorithm>
+
+#include "base/signals.hpp"
+#include "io/publish.hpp"
+#include "train/length.hpp"
+#include "train/run.hpp"
+
+namespace capstan {
+
+namespace {
+long long ll(std::int64_t x) {
+  return static_cast<long long>(x);
+}
+}  // namespace
+
+/// Log and deck.used. A fresh start in a directory with checkpoints is refused: it would
+/// mix two runs, and is most likely a forgotten -r.
+template <class S>
+void Run<S>::start_files(RunDir& dir) {
+  std::string newest;
+  if (line_.restart.empty() && grid_.world.rank() == 0) {
+    const auto found = list_checkpoints(dir.checkpoints());
+    if (!found.empty()) newest = found.front();
+  }
+  newest = grid_.world.broadcast_text(newest, 0);
+  if (!newest.empty()) {
+    throw Error(Exit::deck,
+                "run directory " + dir.path() + " has checkpoints (newest: " + newest +
+                    "): go on with -r latest, or choose another directory with -d");
+  }
+  if (grid_.world.rank() == 0) {
+    ctx_.log.open(dir.log());
+    publish_text(dir.deck_used(), deck_.dump());
+    dir.close_dead_files(ctx_.log);
+  }
+  ctx_.log.info("run=%s dir=%s segment=%d ranks=%d grid=%dx%dx%d threads=%d scalar=%s",
+                deck_.text("job/name").c_str(), dir.path().c_str(), dir.segment(),
+                grid_.world.size(), grid_.n_pipe, grid_.n_data, grid_.n_expert, threads_,
+                deck_.text("model/scalar").c_str());
+}
+
+template <class S>
+void Run<S>::load(const std::string& folder, bool with_optimizer) {
+  const auto wanted = state_pieces(state_, grid_, false, with_optimizer);
+  LoadOptions options;
+  options.only_wanted = !with_optimizer;
+  const CheckpointInfo info =
+      line_.restart == "latest"
+          ? load_latest(folder, wanted, grid_.world, ctx_.log, options)
+          : load_checkpoint(line_.restart, wanted, grid_.world, options);
+  if (with_optimizer) check_restart(info);
+  model_.params().refresh_weights();
+  state_.step = info.integer("step");
+  state_.tokens = info.integer("tokens");
+  optimizer_.set_updates(info.integer("optimizer_steps"));
+}
+
+/// What differs from the run that wrote the checkpoint: listed, and refused where it
+/// would not be the same model or the same data.
+template <class S>
+void Run<S>::check_restart(const CheckpointInfo& info) const {
+  const Deck before = Deck::parse(info.text("deck"), info.path + " (deck)");
+  std::string refused;
+  for (const Deck::Difference& d : deck_.differences(before)) {
+    if (d.on_restart == OnRestart::free) continue;
+    const std::string line = d.path + ": " + d.before + " -> " + d.after;
+    if (d.on_restart == OnRestart::fixed) {
+      refused += "\n  " + line;
+    } else {
+      ctx_.log.info("restart: changed %s", line.c_str());
+    }
+  }
+  if (!refused.empty()) {
+    throw Error(Exit::deck, "these keys may not change at a restart from " + info.path +
+                                ":" + refused);
+  }
+  if (info.integer("threads") != threads_) {
+    ctx_.log.info(
+        "restart: threads %lld -> %d: losses agree to rounding, not bit for bit",
+        ll(info.integer("threads")), threads_);
+  }
+  const auto moved = sampler_.fingerprint_differences(info.text("data_fingerprint"));
+  std::string lines;
+  for (const std::string& line : moved) lines += "\n  " + line;
+  if (moved.empty()) return;
+  if (before.texts("data/files") == deck_.texts("data/files")) {
+    throw Error(Exit::file,
+                "the data is not what the checkpoint was trained on:" + lines);
+  }
+  ctx_.log.warn("the data differs from that of the checkpoint:%s", lines.c_str());
+}
+
+template <class S>
+void Run<S>::restart(RunDir& dir) {
+  if (!line_.restart.empty()) {
+    load(dir.checkpoints(), true);
+    ctx_.log.info("restart: checkpoint step=%lld tokens=%lld", ll(state_.step),
+                  ll(state_.tokens));
+  }
+  start_step_ = state_.step;
+}
+
+template <class S>
+bool Run<S>::save(const RunDir& dir) {
+  const Region region(ctx_.timers, "checkpoint");
+  const double begin = ctx_.timers.wall();
+  SaveOptions options;
+  options.folder = dir.checkpoints();
+  options.keep_last = deck_.integer("checkpoint/keep_last");
+  options.keep_every = deck_.integer("checkpoint/keep_every");
+  const SaveResult result =
+      save_checkpoint(options, state_.step, state_pieces(state_, grid_, true, true),
+                      attributes(dir.segment()), grid_.world);
+  save_seconds_ = ctx_.timers.wall() - begin;
+  if (!result.ok) {
+    ctx_.log.warn("checkpoint of step %lld failed: %s; training goes on", ll(state_.step),
+                  result.problem.c_str());
+    diagnostics_->event(state_.step, state_.tokens, "save_failed", result.problem);
+    return false;
+  }
+  saved_step_ = state_.step;
+  ctx_.log.info("checkpoint step=%lld file=%s mib=%.1f seconds=%.2f state_hash=%016llx",
+                ll(state_.step), result.path.c_str(), double(result.bytes) / (1 << 20),
+                save_seconds_, static_cast<unsigned long long>(result.state_hash));
+  diagnostics_->event(state_.step, state_.tokens, "checkpoint", result.path);
+  return true;
+}
+
+/// Signals to any rank, touched files, the time limit: agreed by all ranks between steps.
+template <class S>
+typename Run<S>::Requests Run<S>::requests(const RunDir& dir) const {
+  const SignalRequests signals = take_requests();
+  const double limit = line_.wall_limit_seconds > 0
+                           ? line_.wall_limit_seconds
+                           : deck_.real("job/wall_limit_seconds");
+  // What a stop still needs: a step that may be slower than the others, and a save.
+  const double reserve = 2 * longest_step_ + 2 * save_seconds_;
+  const double elapsed = run_clock_.seconds();
+  std::int32_t flags[4] = {
+      signals.stop, signals.checkpoint || dir.take_request("checkpoint"),
+      dir.take_request("stop"), limit > 0 && elapsed + reserve > limit};
+  grid_.world.all_reduce_host(flags, 4, Reduce::max);
+  Requests asked;
+  asked.checkpoint = flags[1] != 0;
+  asked.stop = flags[0] != 0 || flags[2] != 0 || flags[3] != 0;
+  asked.why = flags[0] != 0   ? "signal"
+              : flags[2] != 0 ? "stop file"
+              : flags[3] != 0 ? "time limit"
+                              : "";
+  return asked;
+}
+
+#define CAPSTAN_RUN_STATE(S)                                        \
+  template void Run<S>::start_files(RunDir&);                       \
+  template void Run<S>::load(const std::string&, bool);             \
+  template void Run<S>::check_restart(const CheckpointInfo&) const; \
+  template void Run<S>::restart(RunDir&);                           \
+  template bool Run<S>::save(const RunDir&);                        \
+  template typename Run<S>::Requests Run<S>::requests(const RunDir&) const;
+CAPSTAN_INSTANTIATE(CAPSTAN_RUN_STATE)
+
+}  // namespace capstan

@@ -256,15 +256,15 @@ std::string comm_version() {
 }
 
 // clang-format off
-#define CAPSTAN_MOVES(T)                                                                       \
-  template Pending Comm::all_to_all_v<T>(const T*, const std::vector<index_t>&, T*,             \
-                                         const std::vector<index_t>&, index_t) const;           \
-  template Pending Comm::broadcast<T>(const View1<T>&, int) const;                              \
-  template void Comm::all_to_all_host<T>(const T*, T*, index_t) const;                          \
-  template void Comm::all_gather_host<T>(const T*, T*, index_t) const;                          \
+#define CAPSTAN_MOVES(T) \
+  template Pending Comm::all_to_all_v<T>(const T*, const std::vector<index_t>&, T*, \
+                                         const std::vector<index_t>&, index_t) const; \
+  template Pending Comm::broadcast<T>(const View1<T>&, int) const; \
+  template void Comm::all_to_all_host<T>(const T*, T*, index_t) const; \
+  template void Comm::all_gather_host<T>(const T*, T*, index_t) const; \
   template void Comm::broadcast_host<T>(T*, index_t, int) const;
-#define CAPSTAN_REDUCES(T)                                                                     \
-  template Pending Comm::all_reduce<T>(const View1<T>&, Reduce) const;                          \
+#define CAPSTAN_REDUCES(T) \
+  template Pending Comm::all_reduce<T>(const View1<T>&, Reduce) const; \
   template void Comm::all_reduce_host<T>(T*, index_t, Reduce) const;
 #define CAPSTAN_BOTH(T) CAPSTAN_MOVES(T) CAPSTAN_REDUCES(T)
 // clang-format on

@@ -1,5 +1,5 @@
-"""Reads a checkpoint of the unit tests with h5py alone: tensors are whole and right in meta.h5,
-pieces in the shards say where they belong. Exit 77 without h5py."""
+"""Reads a checkpoint of the unit tests with h5py alone: tensors are whole and right in
+meta.h5, pieces in the shards say where they belong. Exit 77 without h5py."""
 import os
 import sys
 
@@ -26,7 +26,8 @@ def main(path, version):
         for t, name in enumerate(names):
             got = meta[name][...]
             assert np.array_equal(got, value(t, got.shape, version)), name
-            assert meta[name].is_virtual and meta[name].attrs["checksum"].dtype == np.uint64
+            assert meta[name].is_virtual
+            assert meta[name].attrs["checksum"].dtype == np.uint64
         assert meta[names[1]].dtype == np.float64 and meta[names[1]].shape == (8, 4, 2)
         shards = int(meta.attrs["shards"])
     seen = 0

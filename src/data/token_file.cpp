@@ -16,6 +16,7 @@ constexpr char kMagic[9] = {'M', 'M', 'I', 'D', 'I', 'D', 'X', '\0', '\0'};
 constexpr index_t kHeader = 34;
 constexpr index_t kFullScan = index_t{1} << 26;  // tokens
 constexpr index_t kPieces = 4096, kPiece = 4096;
+constexpr std::int64_t kLargest = std::numeric_limits<std::int32_t>::max();
 
 /// Fields of an .idx are not aligned.
 template <class T>
@@ -41,14 +42,9 @@ void each_piece(index_t tokens, F f) {
 template <class T>
 void widen(const std::byte* from, index_t n, std::int32_t* out) {
   for (index_t i = 0; i < n; ++i) {
-    const T id = load<T>(from + i * static_cast<index_t>(sizeof(T)));
-    if constexpr (sizeof(T) >= 4) {
-      const bool fits =
-          id >= 0 && static_cast<std::uint64_t>(id) < (std::uint64_t{1} << 31);
-      out[i] = fits ? static_cast<std::int32_t>(id) : -1;
-    } else {
-      out[i] = id;
-    }
+    const auto id =
+        static_cast<std::int64_t>(load<T>(from + i * static_cast<index_t>(sizeof(T))));
+    out[i] = id >= 0 && id <= kLargest ? static_cast<std::int32_t>(id) : -1;
   }
 }
 

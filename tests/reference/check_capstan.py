@@ -24,6 +24,16 @@ from features import FEATURES, GRIDS, WAYS
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TOLERANCE = 1e-9
+# Several ranks on a few cores, root included; what the environment says stands.
+MPI = {
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "OMPI_MCA_rmaps_base_oversubscribe": "1",
+    "OMPI_MCA_hwloc_base_binding_policy": "none",
+    "OMPI_MCA_mpi_yield_when_idle": "1",
+    "OMP_NUM_THREADS": "1",
+    "OMP_PROC_BIND": "false",
+}
 
 
 def write_corpus(prefix, lengths, vocab, seed):
@@ -48,6 +58,7 @@ def run_capstan(program, folder, name, ranks, overrides):
     done = subprocess.run(
         command,
         cwd=folder,
+        env={**MPI, **os.environ},
         timeout=120,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

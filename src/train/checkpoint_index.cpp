@@ -18,12 +18,6 @@ namespace {
 
 constexpr std::int64_t kFormat = 1;
 
-template <class T>
-const T* attribute(const Attributes& all, const std::string& name) {
-  const auto found = all.find(name);
-  return found == all.end() ? nullptr : std::get_if<T>(&found->second);
-}
-
 template <class T, class F>
 void put_column(H5File& file, const std::string& name, Element element,
                 const std::vector<StoredPiece>& pieces, F&& value) {
@@ -47,14 +41,124 @@ void put_tensors(H5File& file, const Index& index) {
     sources.at(p.tensor).push_back({shard_name(p.shard),
                                     piece_path(p.shard, index.tensors[p.tensor].name),
                                     p.row0, p.rows});
-  std::vector<std::string> names;
   for (std::size_t t = 0; t < index.tensors.size(); ++t) {
     const StoredTensor& tensor = index.tensors[t];
     file.create_virtual(tensor.name, tensor.element, tensor.shape, sources[t]);
     file.set(tensor.name, "checksum", tensor.checksum);
-    names.push_back(tensor.name);
   }
+}
+
+/// The tables that Capstan reads. It does not open the virtual datasets: HDF5 does not
+/// survive every damage to their mappings.
+void put_tables(H5File& file, const Index& index) {
+  std::vector<std::string> names, types;
+  std::vector<std::uint64_t> checksums;
+  std::vector<std::int64_t> axes, extents;
+  for (const StoredTensor& t : index.tensors) {
+    names.push_back(t.name);
+    types.push_back(name_of(t.element));
+    checksums.push_back(t.checksum);
+    axes.push_back(static_cast<std::int64_t>(t.shape.size()));
+    extents.insert(extents.end(), t.shape.begin(), t.shape.end());
+  }
+  const auto n = static_cast<std::int64_t>(names.size());
   file.put_texts("pieces/names", names);
+  file.put_texts("pieces/types", types);
+  file.put("pieces/checksums", Element::u64, {n}, checksums.data());
+  file.put("pieces/axes", Element::i64, {n}, axes.data());
+  file.put("pieces/extents", Element::i64, {static_cast<std::int64_t>(extents.size())},
+           extents.data());
+  const auto& all = index.pieces;
+  put_column<std::int32_t>(file, "pieces/tensor", Element::i32, all,
+                           [](const auto& p) { return p.tensor; });
+  put_column<std::int32_t>(file, "pieces/shard", Element::i32, all,
+                           [](const auto& p) { return p.shard; });
+  put_column<std::int64_t>(file, "pieces/row0", Element::i64, all,
+                           [](const auto& p) { return p.row0; });
+  put_column<std::int64_t>(file, "pieces/rows", Element::i64, all,
+                           [](const auto& p) { return p.rows; });
+  put_column<std::uint64_t>(file, "pieces/hash", Element::u64, all,
+                            [](const auto& p) { return p.hash; });
+}
+
+[[noreturn]] void damaged(const H5File& file) {
+  throw Error(Exit::file, file.path() + " is damaged");
+}
+
+Element element_named(const std::string& name, const H5File& file) {
+  for (const Element e : {Element::f64, Element::f32, Element::bf16, Element::i64,
+                          Element::i32, Element::u64, Element::u8})
+    if (name == name_of(e)) return e;
+  damaged(file);
+}
+
+void read_tensors(const H5File& file, Index& index) {
+  const auto names = file.read_texts("pieces/names"),
+             types = file.read_texts("pieces/types");
+  const auto checksums =
+      read_column<std::uint64_t>(file, "pieces/checksums", Element::u64);
+  const auto axes = read_column<std::int64_t>(file, "pieces/axes", Element::i64);
+  const auto extents = read_column<std::int64_t>(file, "pieces/extents", Element::i64);
+  const std::size_t n = names.size();
+  if (types.size() != n || checksums.size() != n || axes.size() != n) damaged(file);
+  std::size_t at = 0;
+  for (std::size_t t = 0; t < n; ++t) {
+    if (axes[t] < 1 || axes[t] > static_cast<std::int64_t>(extents.size() - at))
+      damaged(file);
+    const auto first = extents.begin() + static_cast<std::ptrdiff_t>(at);
+    index.tensors.push_back({names[t], element_named(types[t], file),
+                             Extents(first, first + axes[t]), checksums[t]});
+    at += static_cast<std::size_t>(axes[t]);
+  }
+}
+
+void read_pieces(const H5File& file, Index& index) {
+  const auto tensor = read_column<std::int32_t>(file, "pieces/tensor", Element::i32);
+  const auto shard = read_column<std::int32_t>(file, "pieces/shard", Element::i32);
+  const auto row0 = read_column<std::int64_t>(file, "pieces/row0", Element::i64);
+  const auto rows = read_column<std::int64_t>(file, "pieces/rows", Element::i64);
+  const auto hash = read_column<std::uint64_t>(file, "pieces/hash", Element::u64);
+  const std::size_t n = tensor.size();
+  if (shard.size() != n || row0.size() != n || rows.size() != n || hash.size() != n)
+    damaged(file);
+  for (std::size_t i = 0; i < n; ++i) {
+    if (tensor[i] < 0 || tensor[i] >= static_cast<std::int32_t>(index.tensors.size()) ||
+        shard[i] < 0 || shard[i] >= index.shards())
+      damaged(file);
+    index.pieces.push_back({tensor[i], shard[i], row0[i], rows[i], hash[i]});
+  }
+}
+
+/// Hash of all that meta.h5 says but the virtual datasets.
+std::uint64_t hash_of(const Index& index) {
+  std::uint64_t hash = 0;
+  const auto add = [&hash](const auto& x) { hash = hash_bytes(&x, sizeof x, hash); };
+  const auto add_all = [&hash](const auto& list) {
+    hash = hash_bytes(list.data(), list.size() * sizeof list[0], hash);
+  };
+  for (const auto& [name, value] : index.attributes) {
+    if (name == "format" || name == "index_hash") continue;
+    add_all(name);
+    std::visit(
+        [&](const auto& x) {
+          if constexpr (std::is_arithmetic_v<std::decay_t<decltype(x)>>)
+            add(x);
+          else
+            add_all(x);
+        },
+        value);
+  }
+  for (const StoredTensor& t : index.tensors) {
+    add_all(t.name);
+    add(static_cast<std::int64_t>(t.element));
+    add_all(t.shape);
+    add(t.checksum);
+  }
+  for (const StoredPiece& p : index.pieces)
+    add_all(std::vector<std::uint64_t>{
+        static_cast<std::uint64_t>(p.tensor), static_cast<std::uint64_t>(p.shard),
+        static_cast<std::uint64_t>(p.row0), static_cast<std::uint64_t>(p.rows), p.hash});
+  return hash;
 }
 
 /// Tensors whose pieces do not cover their rows once.
@@ -84,12 +188,12 @@ index_t StoredTensor::row_bytes() const {
 }
 
 index_t Index::shards() const {
-  const auto* n = attribute<std::int64_t>(attributes, "shards");
+  const auto* n = value_of<std::int64_t>(attributes, "shards");
   return n == nullptr ? 0 : *n;
 }
 
 std::uint64_t Index::save_id() const {
-  const auto* id = attribute<std::uint64_t>(attributes, "save_id");
+  const auto* id = value_of<std::uint64_t>(attributes, "save_id");
   return id == nullptr ? 0 : *id;
 }
 
@@ -111,18 +215,9 @@ void write_index(const std::string& folder, const Index& index) {
   H5File file(folder + "/meta.h5", H5File::Mode::create, bytes);
   try {
     put_tensors(file, index);
-    const auto& all = index.pieces;
-    put_column<std::int32_t>(file, "pieces/tensor", Element::i32, all,
-                             [](const auto& p) { return p.tensor; });
-    put_column<std::int32_t>(file, "pieces/shard", Element::i32, all,
-                             [](const auto& p) { return p.shard; });
-    put_column<std::int64_t>(file, "pieces/row0", Element::i64, all,
-                             [](const auto& p) { return p.row0; });
-    put_column<std::int64_t>(file, "pieces/rows", Element::i64, all,
-                             [](const auto& p) { return p.rows; });
-    put_column<std::uint64_t>(file, "pieces/hash", Element::u64, all,
-                              [](const auto& p) { return p.hash; });
+    put_tables(file, index);
     for (const auto& [name, value] : index.attributes) file.set("/", name, value);
+    file.set("/", "index_hash", hash_of(index));
     file.set("/", "format", kFormat);
     file.close();
   } catch (const Error&) {
@@ -138,36 +233,17 @@ Index read_index(const std::string& folder) {
   for (const std::string& name : file.attributes("/"))
     if (auto value = file.get("/", name))
       index.attributes.emplace(name, std::move(*value));
-  const auto* version = attribute<std::int64_t>(index.attributes, "format");
+  const auto* version = value_of<std::int64_t>(index.attributes, "format");
   if (version == nullptr || !file.has("pieces/names"))
     throw Error(Exit::file, file.path() + " is not of a checkpoint of Capstan");
   if (*version != kFormat)
     throw Error(Exit::file, format("%s has format %lld; this program reads format %lld",
                                    file.path().c_str(), static_cast<long long>(*version),
                                    static_cast<long long>(kFormat)));
-  for (const std::string& name : file.read_texts("pieces/names")) {
-    const H5File::Info info = file.info(name);
-    const auto checksum = file.get(name, "checksum");
-    const auto* sum = checksum ? std::get_if<std::uint64_t>(&*checksum) : nullptr;
-    if (sum == nullptr || info.shape.empty())
-      throw Error(Exit::file, file.path() + ": tensor " + name + " is damaged");
-    index.tensors.push_back({name, info.element, info.shape, *sum});
-  }
-  const auto tensor = read_column<std::int32_t>(file, "pieces/tensor", Element::i32);
-  const auto shard = read_column<std::int32_t>(file, "pieces/shard", Element::i32);
-  const auto row0 = read_column<std::int64_t>(file, "pieces/row0", Element::i64);
-  const auto rows = read_column<std::int64_t>(file, "pieces/rows", Element::i64);
-  const auto hash = read_column<std::uint64_t>(file, "pieces/hash", Element::u64);
-  if (std::set<std::size_t>{tensor.size(), shard.size(), row0.size(), rows.size(),
-                            hash.size()}
-          .size() != 1)
-    throw Error(Exit::file, file.path() + ": the table of pieces is damaged");
-  for (std::size_t i = 0; i < tensor.size(); ++i) {
-    if (tensor[i] < 0 || tensor[i] >= static_cast<std::int32_t>(index.tensors.size()) ||
-        shard[i] < 0 || shard[i] >= index.shards())
-      throw Error(Exit::file, file.path() + ": the table of pieces is damaged");
-    index.pieces.push_back({tensor[i], shard[i], row0[i], rows[i], hash[i]});
-  }
+  read_tensors(file, index);
+  read_pieces(file, index);
+  const auto* hash = value_of<std::uint64_t>(index.attributes, "index_hash");
+  if (hash == nullptr || *hash != hash_of(index)) damaged(file);
   return index;
 }
 
@@ -201,130 +277,6 @@ H5File open_shard(const std::string& folder, const Index& index, index_t shard) 
   return file;
 }
 
-index_t block_rows(index_t row_bytes) {
-  return std::max<index_t>(1, kBlockBytes / std::max<index_t>(1, row_bytes));
-}
-
-void PieceHash::add(const void* block, index_t bytes) {
-  hash_ = hash_bytes(block, static_cast<std::size_t>(bytes), hash_);
-}
-
-void stream_piece(const H5File& shard, const Index& index, const StoredPiece& piece,
-                  std::vector<char>& buffer, const Visit& visit) {
-  const StoredTensor& tensor = index.tensors[piece.tensor];
-  const std::string path = piece_path(piece.shard, tensor.name);
-  Extents shape = tensor.shape;
-  shape[0] = piece.rows;
-  if (!shard.has(path))
-    throw Error(Exit::file, "missing: " + tensor.name + " in " + shard.path());
-  const H5File::Info info = shard.info(path);
-  if (info.shape != shape || info.element != tensor.element)
-    throw Error(Exit::file, "mis-shaped: " + tensor.name + " in " + shard.path() +
-                                " is " + name_of(info.element) + " " +
-                                text_of(info.shape) + ", expected " +
-                                name_of(tensor.element) + " " + text_of(shape));
-  PieceHash hash;
-  const index_t most = block_rows(tensor.row_bytes());
-  for (index_t first = 0; first < piece.rows; first += most) {
-    Extents start(shape.size(), 0), count = shape;
-    start[0] = first;
-    count[0] = std::min(most, piece.rows - first);
-    const index_t bytes = count[0] * tensor.row_bytes();
-    if (static_cast<index_t>(buffer.size()) < bytes) buffer.resize(bytes);
-    shard.read(path, tensor.element, buffer.data(), start, count);
-    hash.add(buffer.data(), bytes);
-    visit(first, count[0], buffer.data());
-  }
-  if (piece.rows > 0 && hash.value() != piece.hash)
-    throw Error(Exit::file,
-                "corrupt (hash differs): " + tensor.name + " in " + shard.path());
-}
-
-std::string join(const std::vector<std::string>& lines, const char* between) {
-  std::string text;
-  for (std::size_t i = 0; i < lines.size(); ++i)
-    text += (i == 0 ? "" : between) + lines[i];
-  return text;
-}
-
-std::vector<std::string> split_lines(const std::string& text) {
-  std::vector<std::string> lines;
-  std::istringstream in(text);
-  for (std::string line; std::getline(in, line);) lines.push_back(line);
-  return lines;
-}
-
-std::vector<std::string> agree(const std::vector<std::string>& lines, const Comm& world) {
-  std::vector<std::string> all;
-  std::set<std::string> seen;
-  for (const std::string& text : world.gather_texts(join(lines, "\n")))
-    for (const std::string& line : split_lines(text))
-      if (seen.insert(line).second) all.push_back(line);
-  return split_lines(world.broadcast_text(join(all, "\n"), 0));
-}
-
-std::uint64_t combine(const std::map<std::string, std::uint64_t>& checksums) {
-  std::uint64_t hash = 0;
-  for (const auto& [name, sum] : checksums)
-    hash = mix64(hash ^ mix64(sum ^ hash_bytes(name.data(), name.size())));
-  return hash;
-}
-
 }  // namespace ckpt
-
-index_t TensorPiece::row_size() const {
-  index_t n = 1;
-  for (std::size_t a = 1; a < shape.size(); ++a) n *= shape[a];
-  return n;
-}
-
-TensorPiece share_of(const TensorPiece& piece, int part, int parts) {
-  TensorPiece share = piece;
-  const index_t first = piece.rows * part / parts;
-  share.row0 = piece.row0 + first;
-  share.rows = piece.rows * (part + 1) / parts - first;
-  share.fetch = [fetch = piece.fetch, first](index_t at, index_t n, void* host) {
-    fetch(first + at, n, host);
-  };
-  share.store = [store = piece.store, first](index_t at, index_t n, const void* host) {
-    store(first + at, n, host);
-  };
-  return share;
-}
-
-index_t CheckpointInfo::integer(const std::string& name) const {
-  if (const auto* x = ckpt::attribute<std::int64_t>(attributes, name)) return *x;
-  throw Error(Exit::file, path + " has no integer " + name);
-}
-
-double CheckpointInfo::real(const std::string& name) const {
-  if (const auto* x = ckpt::attribute<double>(attributes, name)) return *x;
-  throw Error(Exit::file, path + " has no number " + name);
-}
-
-std::string CheckpointInfo::text(const std::string& name) const {
-  if (const auto* x = ckpt::attribute<std::string>(attributes, name)) return *x;
-  throw Error(Exit::file, path + " has no text " + name);
-}
-
-CheckpointInfo read_checkpoint_info(const std::string& path) {
-  return {path, ckpt::read_index(path).attributes};
-}
-
-std::vector<std::string> list_checkpoints(const std::string& folder) {
-  std::vector<std::string> found;
-  std::error_code none;
-  for (const auto& entry : fs::directory_iterator(folder, none)) {
-    const std::string name = entry.path().filename().string();
-    const bool digits = name.find_first_not_of("0123456789", 5) == std::string::npos;
-    if (name.rfind("step_", 0) == 0 && name.size() >= 13 && digits) found.push_back(name);
-  }
-  // Longer numbers are greater: steps beyond 99999999 have more digits.
-  std::sort(found.begin(), found.end(), [](const std::string& a, const std::string& b) {
-    return a.size() != b.size() ? a.size() > b.size() : a > b;
-  });
-  for (std::string& name : found) name = folder + "/" + name;
-  return found;
-}
 
 }  // namespace capstan

@@ -5,6 +5,13 @@
 
 namespace capstan::ckpt {
 
+/// The attribute of that name and type, or null.
+template <class T>
+const T* value_of(const Attributes& all, const std::string& name) {
+  const auto found = all.find(name);
+  return found == all.end() ? nullptr : std::get_if<T>(&found->second);
+}
+
 struct StoredTensor {
   std::string name;
   Element element = Element::f32;

@@ -184,6 +184,13 @@ TEST_F(Checkpoint, truncated_and_foreign_shards) {
   EXPECT_TRUE(says(refusal(older.path), "shard_00000.h5 is truncated"));
   EXPECT_TRUE(
       says(refusal(newer.path), "foreign file, from another save: " + newer.path));
+  on_first(world, [&] {
+    H5File meta(newer.path + "/meta.h5", H5File::Mode::edit);
+    const std::int64_t other = 1;
+    meta.write("pieces/row0", Element::i64, &other, {0}, {1});
+    meta.close();
+  });
+  EXPECT_TRUE(says(refusal(newer.path), "meta.h5 is damaged"));
   on_first(world, [&] { fs::resize_file(newer.path + "/meta.h5", 100); });
   EXPECT_TRUE(says(refusal(newer.path), "meta.h5 is truncated"));
   EXPECT_TRUE(says(refusal(options.folder + "/step_00000099"), "no such checkpoint"));

@@ -9,7 +9,7 @@ segment is built.
 
     peer.py --threads 2 --steps 12   prints tokens_per_second=..., the median of the
                                      steps after the first two
-    peer.py --dump diag/dump.1.h5    prints loss=... of Capstan's parameters and batch
+    peer.py --dump diag/dump.1.h5    prints the loss of Capstan's parameters and batch
 """
 import argparse
 import math
@@ -306,7 +306,9 @@ def loss_of_dump(shape, path):
         tokens = torch.from_numpy(file["batch/tokens"][()]).long()
         written = file["loss"].attrs["total"]
     with torch.no_grad():
-        print(f"loss={model(tokens).item():.7f} dumped={written:.7f}")
+        loss = model(tokens).item()
+    parameters = sum(p.numel() for p in model.parameters())
+    print(f"parameters={parameters} loss={loss:.7f} dumped={written:.7f}")
 
 
 def measure(shape, threads, steps):
@@ -314,7 +316,6 @@ def measure(shape, threads, steps):
     torch.set_num_threads(threads)
     torch.manual_seed(1)
     model = Model(shape)
-    print(f"parameters={sum(p.numel() for p in model.parameters())}")
     optimizer = torch.optim.AdamW(
         model.parameters(), lr=1e-3, betas=(0.9, 0.95), weight_decay=0.0, foreach=True
     )

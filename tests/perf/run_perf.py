@@ -13,6 +13,7 @@ Run it on a quiet machine. Exit code 1 if a check fails, 2 if a program does, 77
 where PyTorch is missing.
 """
 import argparse
+import contextlib
 import importlib.util
 import os
 import re
@@ -65,21 +66,26 @@ class Bench:
         generator = np.random.default_rng(1)
         generator.integers(VOCAB, size=TOKENS, dtype=np.uint16).tofile(self.data)
 
+    @contextlib.contextmanager
     def train(self, *overrides, ranks=1, threads=2, steps=None):
-        """A run directory of a finished run of the desk deck."""
-        rundir = tempfile.mkdtemp(dir=self.folder)
+        """The directory of a finished run of the desk deck, removed afterwards."""
+        rundir = os.path.join(self.folder, "run")
         keys = [f"job/steps={steps or self.steps}", f"job/threads={threads}"]
         keys += [f"grid/expert={ranks}", f"data/files={self.data}", *overrides]
-        command = [self.capstan, "-i", DECK, "-d", os.path.join(rundir, "run"), *keys]
+        command = [self.capstan, "-i", DECK, "-d", rundir, *keys]
         if ranks > 1:
             command = ["mpirun", "-np", str(ranks), *command]
         call(command, threads)
-        return os.path.join(rundir, "run")
+        try:
+            yield rundir
+        finally:
+            shutil.rmtree(rundir)
 
-    def rate(self, **how):
-        """Tokens a second: the median of the steps after the first two."""
-        run = Run(self.train(**how))
-        return statistics.median(run.columns["tokens_per_second"][WARM_UP:])
+    def columns(self, *overrides, **how):
+        """The history of a run without its first two steps."""
+        with self.train(*overrides, **how) as rundir:
+            columns = Run(rundir).columns
+        return {name: values[WARM_UP:] for name, values in columns.items()}
 
     def peer(self, *arguments):
         """The key=value pairs that the peer prints, the last of a name."""
@@ -100,10 +106,10 @@ def same(bench, _):
     plan = call([bench.capstan, "-m", "-i", DECK], 1)
     total = int(re.search(r"parameters_total=(\d+)", plan).group(1))
     biases = 6 * 64  # of the routers: state that the plan counts and PyTorch does not
-    dump = bench.train("job/dump_step=1", steps=1) + "/diag/dump.1.h5"
-    found = bench.peer("--dump", dump)
+    with bench.train("job/dump_step=1", steps=1) as rundir:
+        found = bench.peer("--dump", os.path.join(rundir, "diag", "dump.1.h5"))
     loss, dumped = float(found["loss"]), float(found["dumped"])
-    count = int(bench.peer("--steps", "1")["parameters"])
+    count = int(found["parameters"])
     ok = check("parameters", count + biases == total, f"peer {count}, plan {total}")
     close = abs(loss / dumped - 1) < SAME_LOSS
     return check("loss", close, f"peer {loss}, dumped {dumped}") and ok
@@ -116,10 +122,10 @@ def ratio(bench, options):
     after = bench.peer_rate()
     for pair in range(options.pairs):
         before = after
-        rates = {
-            name: bench.rate(ranks=ranks, threads=threads)
-            for name, (ranks, threads) in ways.items()
-        }
+        rates = {}
+        for name, (ranks, threads) in ways.items():
+            columns = bench.columns(ranks=ranks, threads=threads)
+            rates[name] = statistics.median(columns["tokens_per_second"])
         after = bench.peer_rate()
         peer = (before + after) / 2
         for name, rate in rates.items():
@@ -165,7 +171,8 @@ def read_timing(path):
 
 def phases(bench, _):
     """Where the time goes, and what the products reach of the GEMM peak."""
-    rows = read_timing(os.path.join(bench.train(), "timing.txt"))
+    with bench.train() as rundir:
+        rows = read_timing(os.path.join(rundir, "timing.txt"))
     peak = gemm_peak(2)
     print(f"GEMM peak of two threads: {peak:.0f} GFLOP/s")
     print(f"{'phase':<18}{'seconds':>9}{'share':>8}{'GFLOP/s':>9}{'of peak':>9}")
@@ -174,9 +181,13 @@ def phases(bench, _):
         text = f"{name:<18}{row['seconds_mean']:>9.3f}{row['share']:>8.1%}"
         text += f"{rate:>9.1f}{rate / peak:>9.1%}" if row["gflop"] else ""
         print(text)
-    whole = dict(rows)["total"]
-    lost = dict(rows)["unaccounted"]["seconds_mean"] / whole["seconds_mean"]
-    return check("phases", whole["gflop"] > 0 and lost < 0.1, f"unaccounted {lost:.1%}")
+    table = dict(rows)
+    lost = table["unaccounted"]["share"]
+    seconds = table["total"]["seconds_mean"]
+    seconds -= table.get("checkpoint", {"seconds_mean": 0.0})["seconds_mean"]
+    rate = table["total"]["gflop"] / seconds
+    text = f"training: {rate:.0f} GFLOP/s, {rate / peak:.1%} of the peak"
+    return check("phases", lost < 0.1 and rate > 0, f"{text}; unaccounted {lost:.1%}")
 
 
 def flat(bench, options):
@@ -184,9 +195,9 @@ def flat(bench, options):
     cost = {experts: [] for experts in FLAT_EXPERTS}
     for _ in range(options.pairs):
         for experts in FLAT_EXPERTS:
-            columns = Run(bench.train(f"moe/experts={experts}")).columns
+            columns = bench.columns(f"moe/experts={experts}")
             seconds = columns["step_seconds"] - columns["seconds_optimizer"]
-            cost[experts].append(statistics.median(seconds[WARM_UP:]))
+            cost[experts].append(statistics.median(seconds))
     medians = {experts: statistics.median(values) for experts, values in cost.items()}
     text = ", ".join(f"E={key}: {value:.3f} s" for key, value in medians.items())
     worst = max(medians.values()) / min(medians.values())

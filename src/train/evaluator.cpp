@@ -12,14 +12,17 @@ Evaluator<S>::Evaluator(const Deck& deck, const Grid& grid, const Sampler& sampl
   per_batch_ = std::max<index_t>(1, deck.integer("batch/sequences") / grid.n_dense() /
                                         deck.integer("grid/micro_batches"));
   chosen_ = sampler.valid_choice(deck.integer("eval/sequences"), seq_len_);
+  if (chosen_.empty() && deck.integer("eval/every_tokens") > 0) {
+    throw Error(Exit::deck,
+                "eval/every_tokens is set and no sequence is held out: raise "
+                "data/valid_fraction, or set eval/every_tokens = 0");
+  }
 }
 
 template <class S>
 EvalReport Evaluator<S>::run(Model<S>& model) {
   const Region region(ctx_.timers, "eval");
-  if (chosen_.empty()) {
-    throw Error(Exit::deck, "eval: no document is held out; raise data/valid_fraction");
-  }
+  require(available(), "eval: no sequence is held out");
   // Every rank runs the same number of batches, because experts are spread over ranks; a
   // rank without a sequence left runs padding.
   const index_t ranks = grid_.n_dense(), stride = ranks * per_batch_;

@@ -13,9 +13,13 @@ struct EvalReport {
 template <class S>
 class Evaluator {
  public:
+  /// Error(Exit::deck) when the deck asks for evaluations during the run and none is held
+  /// out.
   Evaluator(const Deck& deck, const Grid& grid, const Sampler& sampler, Context& ctx);
 
-  /// Collective over the world. Error(Exit::deck) when there is no held-out sequence.
+  /// False when no sequence is held out.
+  bool available() const { return !chosen_.empty(); }
+  /// Collective over the world. Needs available().
   EvalReport run(Model<S>& model);
 
  private:

@@ -226,6 +226,9 @@ Exit Run<S>::finish(const RunDir& dir, const Requests& asked) {
 template <class S>
 Exit Run<S>::evaluate() {
   load(line_.run_dir + "/ckpt", false);
+  if (!evaluator_.available()) {
+    throw Error(Exit::deck, "no sequence is held out: raise data/valid_fraction");
+  }
   const EvalReport report = evaluator_.run(model_);
   ctx_.log.info("eval step=%lld tokens=%lld loss=%.6f counted_tokens=%lld",
                 ll(state_.step), ll(state_.tokens), report.loss, ll(report.tokens));

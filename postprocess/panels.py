@@ -2,8 +2,9 @@
 import numpy as np
 from matplotlib.ticker import EngFormatter, FuncFormatter, LogLocator, NullFormatter
 
-# Okabe and Ito's palette, safe for colour-blind readers, and two neutral additions.
+# Okabe and Ito's palette, safe for colour-blind readers, and two more.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F3C8D")
+COLORS += ("#8c6d31",)
 GREY, OTHER, UNACCOUNTED = "#666666", "#a6a6a6", "#dddddd"
 SHOWN_PHASES = 8
 
@@ -50,19 +51,19 @@ def column(run, name):
     return values if values is not None and np.isfinite(values).any() else None
 
 
-def line(context, axes, run, name, color, label=None, scale=1.0, raw=True, **style):
-    """One column as a smoothed line over its raw values. Returns the smoothed values."""
+def line(context, axes, run, name, color, label=None, raw=True, smooth=True, **style):
+    """One column as a line, smoothed, over its raw values. Returns the line's values."""
     values = column(run, name)
     if values is None:
         return None
-    x, values = context.xs(run), np.asarray(values, dtype=float) * scale
-    smooth = context.smoothed(values)
-    if raw and context.window(len(values)) > 1:
+    x, values = context.xs(run), np.asarray(values, dtype=float)
+    shown = context.smoothed(values) if smooth else values
+    if raw and smooth and context.window(len(values)) > 1:
         axes.plot(x, values, color=color, linewidth=0.6, alpha=0.25, zorder=1)
     marker = {"marker": "o", "markersize": 3} if len(values) < 3 else {}
     style = {"linewidth": 1.5, **marker, **style}
-    axes.plot(x, smooth, color=color, label=label, zorder=2, **style)
-    return smooth
+    axes.plot(x, shown, color=color, label=label, zorder=2, **style)
+    return shown
 
 
 def plain_log(axes):
@@ -120,8 +121,13 @@ def drops(context, axes):
     axes.set(title="Dropped assignments by cause")
     if not any(column(run, "drop_fraction") is not None for run in context.runs):
         return
+    axes.set_ylabel("share of assignments")
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.3g}%"))
     if all(np.nansum(run.columns.get("drop_fraction", 0)) == 0 for run in context.runs):
+        line(context, axes, context.runs[0], "drop_fraction", COLORS[0])
         nothing(axes, "none: every assignment was kept")
+        axes.set_ylim(0, 0.01)
+        return
     if context.single:
         run = context.runs[0]
         shares = [context.smoothed(run.columns[name]) for name, _ in causes]
@@ -133,9 +139,7 @@ def drops(context, axes):
                 text = f"{context.labels[i]}, {label}"
                 line(context, axes, run, name, context.color(i), text, linestyle=dash)
     top = max(np.nanmax(run.columns.get("drop_fraction", [0])) for run in context.runs)
-    axes.set_ylim(0, max(1.05 * top, 1e-4))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.3g}%"))
-    axes.set_ylabel("share of assignments")
+    axes.set_ylim(0, 1.05 * top)
 
 
 def gradient_norms(context, axes):
@@ -144,8 +148,7 @@ def gradient_norms(context, axes):
         if context.single:
             groups = run.groups("grad_norm")
             for k, group in enumerate(groups):
-                color = COLORS[(k + 1) % len(COLORS)]
-                name = f"grad_norm_{group}"
+                color, name = context.color(k), f"grad_norm_{group}"
                 line(context, axes, run, name, color, group, raw=False, linewidth=1.0)
         label = "all" if context.single else context.labels[i]
         color = "#000000" if context.single else context.color(i)
@@ -168,26 +171,30 @@ def learning_rate(context, axes):
     for i, run in enumerate(context.runs):
         groups = run.groups("lr")
         label = None if context.single and not groups else context.labels[i]
-        line(context, axes, run, "lr", context.color(i), label, raw=False)
+        line(context, axes, run, "lr", context.color(i), label, smooth=False)
         for k, group in enumerate(groups):
             color = context.color(i + k + 1) if context.single else context.color(i)
             text = group if context.single else None
-            line(context, axes, run, f"lr_{group}", color, text, raw=False, linewidth=1)
+            name = f"lr_{group}"
+            line(context, axes, run, name, color, text, smooth=False, linewidth=1)
     axes.set(title="Learning rate", ylabel="learning rate")
     axes.set_ylim(bottom=0)
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.4g}"))
 
 
 def updates(context, axes):
-    """Relative size of a step's change: norm of the update over norm of the masters."""
-    shown = False
+    """Norm of a step's update over the norm of the masters; the latter where the former
+    is not recorded."""
+    recorded = any(column(run, "update_ratio") is not None for run in context.runs)
+    name = "update_ratio" if recorded else "param_norm"
     for i, run in enumerate(context.runs):
         label = None if context.single else context.labels[i]
-        color = context.color(i)
-        shown |= line(context, axes, run, "update_ratio", color, label) is not None
-    axes.set(title="Update size / parameter norm", ylabel="ratio")
-    if shown:
+        line(context, axes, run, name, context.color(i), label)
+    if recorded:
+        axes.set(title="Update size / parameter norm", ylabel="ratio")
         plain_log(axes)
+    else:
+        axes.set(title="Parameter norm", ylabel="norm")
 
 
 def throughput(context, axes):
@@ -219,9 +226,8 @@ def phase_means(run):
 def phase_colors(names):
     """A colour a phase; greys for what is gathered and what no region has timed."""
     greys = {"other": OTHER, "unaccounted": UNACCOUNTED}
-    wheel = (*COLORS, "#8c6d31")
     named = [name for name in names if name not in greys]
-    colors = {name: wheel[i % len(wheel)] for i, name in enumerate(named)}
+    colors = {name: COLORS[i % len(COLORS)] for i, name in enumerate(named)}
     return [{**colors, **greys}[name] for name in names]
 
 

@@ -122,7 +122,7 @@ def overview(context):
                 axes.grid(axis="y", visible=False)
             else:
                 mark(context, axes)
-                axes.margins(x=0.01)
+                axes.set_xlim(0, 1.01 * max(context.xs(run)[-1] for run in context.runs))
                 axes.set_xlabel("tokens" if context.x == "tokens" else "step")
                 if context.x == "tokens":
                     axes.xaxis.set_major_formatter(EngFormatter(sep=""))

@@ -17,6 +17,10 @@ if(CAPSTAN_SANITIZE)
 endif()
 set(CMAKE_CXX_FLAGS_RELEASE "-O3 -DNDEBUG")
 
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
+  # GCC 12 warns of sums of std::string in its own header (GCC bug 105329).
+  target_compile_options(capstan_flags INTERFACE -Wno-restrict)
+endif()
 if(CAPSTAN_CUDA)
   # nvcc rewrites braced lists into comma expressions and then warns of its own text.
   target_compile_options(capstan_flags INTERFACE -Wno-unused-value)

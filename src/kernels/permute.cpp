@@ -55,7 +55,9 @@ void gather_rows(View2<const S> x, View1<const std::int32_t> order, index_t k,
   const std::int32_t choices = static_cast<std::int32_t>(k);
   par_rows(
       "gather_rows", index_t(y.extent(0)), 0, KOKKOS_LAMBDA(const Team& team, index_t r) {
-        const S* from = &x(order(r) / choices, 0);
+        const std::int32_t c = order(r);
+        if (c < 0) return;
+        const S* from = &x(c / choices, 0);
         S* to = &y(r, 0);
         team.each(z, [&](index_t i) { to[i] = from[i]; });
       });
@@ -91,6 +93,7 @@ void combine_backward(View2<const S> y, View1<const std::int32_t> order,
       "combine_backward", index_t(dy.extent(0)), 0,
       KOKKOS_LAMBDA(const Team& team, index_t r) {
         const std::int32_t c = order(r);
+        if (c < 0) return;
         const S* gradient = &d_out(c / choices, 0);
         const S* value = &y(r, 0);
         S* to = &dy(r, 0);
@@ -111,8 +114,13 @@ void permute_rows(View2<const S> x, View1<const std::int32_t> index, View2<S> y)
   par_rows(
       "permute_rows", index_t(y.extent(0)), 0,
       KOKKOS_LAMBDA(const Team& team, index_t r) {
-        const S* from = &x(index(r), 0);
+        const std::int32_t at = index(r);
         S* to = &y(r, 0);
+        if (at < 0) {
+          team.each(z, [&](index_t i) { to[i] = S(0); });
+          return;
+        }
+        const S* from = &x(at, 0);
         team.each(z, [&](index_t i) { to[i] = from[i]; });
       });
 }

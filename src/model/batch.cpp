@@ -1,5 +1,7 @@
 #include "model/batch.hpp"
 
+#include <algorithm>
+
 namespace capstan {
 
 namespace {
@@ -18,6 +20,8 @@ DeviceBatch upload_batch(const std::vector<std::int32_t>& tokens,
   batch.seq_len = seq_len;
   batch.sequences = static_cast<index_t>(tokens.size()) / seq_len;
   batch.first_token = first_token;
+  batch.valid = std::count_if(segments.begin(), segments.end(),
+                              [](std::int32_t segment) { return segment >= 0; });
   batch.tokens = upload(tokens, ctx);
   batch.targets = upload(targets, ctx);
   batch.segments = upload(segments, ctx);

@@ -14,6 +14,9 @@ struct DeviceBatch {
   View1<std::int32_t> tokens, targets, segments;
   /// Tokens grouped by id for the embedding's gradient (empty when only forward runs).
   View1<std::int32_t> order, starts, ids;
+  index_t valid = 0;  ///< tokens that are no padding
+  /// The same of every rank of the expert group, where the transport needs it.
+  std::vector<index_t> valid_by_rank;
   index_t size() const { return sequences * seq_len; }
 };
 

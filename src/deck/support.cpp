@@ -25,11 +25,6 @@ bool other_transport(const Deck& d) {
   return transport != "dropless" && transport != "reference";
 }
 
-bool other_balance(const Deck& d) {
-  const string& balance = d.text("moe/balance");
-  return balance != "qb" && balance != "none";
-}
-
 const std::array kLimits = {
     Limit{[](const Deck& d) { return d.integer("grid/pipe") > 1; },
           "grid/pipe > 1: pipeline stages are not served yet, use 1"},
@@ -39,10 +34,6 @@ const std::array kLimits = {
           "model/scalar = bf16 is not served yet, use float or double"},
     Limit{other_transport,
           "moe/transport: only dropless and reference are served yet, use dropless"},
-    Limit{other_balance, "moe/balance: only qb and none are served yet, use qb"},
-    Limit{[](const Deck& d) { return d.real("moe/router_z_loss") > 0; },
-          "moe/router_z_loss > 0 is not served yet (it is recorded, not trained on), use "
-          "0"},
     Limit{[](const Deck& d) { return d.text("optimizer/kind") != "adamw"; },
           "optimizer/kind: only adamw is served yet"},
     Limit{any_group_kind, "kind in <groupN>: only adamw is served yet"},

@@ -62,25 +62,36 @@ std::vector<Key> router_keys() {
           .one_of({"qb", "aux", "sign", "none"})
           .warn()
           .doc("How load is balanced. qb: a bias on the selection, set each step to the "
-               "quantile "
-               "of the experts' margins. aux: a loss term. sign: a bias moved by "
-               "sign_rate "
-               "against the load. none: not."),
+               "quantile of the experts' margins. aux: a loss term. sign: a bias moved "
+               "by sign_rate against the load. none: not. Counts are those before any "
+               "drop, of valid tokens of the whole step on all ranks."),
       integer("qb_bins").otherwise("10000").at_least(2).at_most(1e7).warn().doc(
           "Bins of the margin histogram of balance = qb."),
       real("sign_rate")
           .otherwise("0.001")
           .above(0)
           .warn()
-          .doc("Step of the bias per optimizer step, balance = sign."),
+          .doc("What the bias of an expert gains per optimizer step when its load is "
+               "below the mean, and loses when above, balance = sign."),
       real("aux_loss")
           .at_least(0)
           .warn()
-          .doc("Weight of the load-balancing loss (1 when balanced), balance = aux."),
+          .doc("Weight of the load-balancing loss E sum_e f_e P_e, balance = aux: f_e = "
+               "share of the assignments, P_e = mean softmax probability over valid "
+               "tokens; 1 when balanced; mean over layers."),
+      text("aux_scope")
+          .otherwise("global")
+          .one_of({"micro_batch", "sequence", "global"})
+          .warn()
+          .doc("Tokens over which the shares f_e of aux_loss are taken. global: the "
+               "whole step on all ranks, whatever the split; with micro_batches > 1 "
+               "each micro-batch runs forward once more, to count first. micro_batch: a "
+               "micro-batch on all ranks. sequence: each sequence alone."),
       real("router_z_loss")
           .at_least(0)
           .warn()
-          .doc("Weight of the mean of (log-sum-exp of the router logits)^2 in the loss."),
+          .doc("Weight of the mean of (log-sum-exp of the router logits)^2 over valid "
+               "tokens and layers in the loss."),
   };
 }
 

@@ -23,13 +23,37 @@ void route_backward(View2<const Acc<S>> logits, View2<const std::int32_t> expert
                     View2<const Acc<S>> weights, Score score, Acc<S> score_sum,
                     View2<const Acc<S>> d_weights, View2<Acc<S>> d_logits);
 
-/// Sums over valid tokens of this rank: softmax probability per expert [E] (fixed order),
-/// and logsumexp^2 in z_sum [1]. For the logged load-balancing loss and router z-loss.
-/// block_sums is scratch, at least [sort_blocks(T), E + 1].
+/// Sums over the valid tokens of each of G equal groups of consecutive tokens:
+/// probability_sum [G, E] of the softmax probabilities (fixed order) and z_sum [G] of
+/// logsumexp^2. block_sums is scratch, at least [group_blocks(T, G), E + 1].
 template <class S>
 void router_statistics(View2<const Acc<S>> logits, View1<const std::int32_t> segments,
-                       View2<double> block_sums, View1<double> probability_sum,
+                       View2<double> block_sums, View2<double> probability_sum,
                        View1<double> z_sum);
+
+/// counts [G, E] = assignments (experts [T, K], -1 = padding) of each of G equal groups
+/// of consecutive tokens. block_counts is scratch, at least [group_blocks(T, G), E].
+void count_by_group(View2<const std::int32_t> experts, View2<std::int32_t> block_counts,
+                    View2<std::int64_t> counts);
+index_t group_blocks(index_t tokens, index_t groups);
+/// shares [G, E] = counts / their sum over the experts of the group (0 without any).
+void assignment_shares(View2<const std::int64_t> counts, View2<double> shares);
+/// d_logits [T, E] += the gradient of the sum over valid tokens of
+///   balance * sum_e f_e p_e + z * logsumexp^2
+/// with p the softmax of the token's logits and f = shares [G, E] of its group (equal
+/// groups of consecutive tokens), a constant.
+template <class S>
+void router_losses_backward(View2<const Acc<S>> logits,
+                            View1<const std::int32_t> segments,
+                            View2<const double> shares, double balance, double z,
+                            View2<Acc<S>> d_logits);
+
+/// bias_e += rate * sign(mean load - load_e), compared as integers: E load_e against
+/// their sum. load [E] over the whole step and all ranks. Auxiliary-loss-free balancing
+/// of DeepSeek-V3 (arXiv:2412.19437, section 2.1.2; arXiv:2408.15664); the mean of the
+/// bias is left alone, since it moves no selection.
+template <class S>
+void sign_bias(View1<const std::int64_t> load, double rate, View1<Acc<S>> bias);
 
 /// margins = logits - alpha over valid tokens: range [2] = lowest and highest, {+max,
 /// -max} when there is no valid token. The logits are the unbiased ones; alpha is

@@ -6,8 +6,6 @@
 namespace capstan {
 
 namespace {
-/// Tokens summed by one row of router_statistics: the blocks of sort_by_expert.
-constexpr index_t kTokens = 256;
 /// Lanes of running minima and maxima, so that a host's loop vectorises.
 constexpr int kLanes = kOnHost ? 16 : 1;
 /// Experts and tokens of the histogram's scratch block. A host reads whole cache lines of
@@ -16,44 +14,6 @@ constexpr int kLanes = kOnHost ? 16 : 1;
 constexpr int kHistogramExperts = kOnHost ? 32 : 2, kHistogramTokens = 256;
 constexpr int kOwners = kOnHost ? 1 : 64;
 }  // namespace
-
-template <class S>
-void router_statistics(View2<const Acc<S>> logits, View1<const std::int32_t> segments,
-                       View2<double> block_sums, View1<double> probability_sum,
-                       View1<double> z_sum) {
-  using A = Acc<S>;
-  const index_t tokens = index_t(logits.extent(0)), e = index_t(logits.extent(1));
-  const index_t blocks = sort_blocks(tokens);
-  par_rows(
-      "router_statistics", blocks, static_cast<int>(e * index_t(sizeof(A))),
-      KOKKOS_LAMBDA(const Team& team, index_t b) {
-        A* p = reinterpret_cast<A*>(team.scratch());
-        double* sums = &block_sums(b, 0);
-        team.each(e + 1, [&](index_t i) { sums[i] = 0; });
-        const index_t last = (b + 1) * kTokens < tokens ? (b + 1) * kTokens : tokens;
-        for (index_t t = b * kTokens; t < last; ++t) {
-          if (segments(t) < 0) continue;
-          const A* logit = &logits(t, 0);
-          const A top = team.max(e, kLowest<A>, [&](index_t i) { return logit[i]; });
-          team.each(e, [&](index_t i) { p[i] = fexp(logit[i] - top); });
-          team.barrier();
-          const A sum = team.sum(e, [&](index_t i) { return p[i]; });
-          const double inverse = 1.0 / double(sum), z = double(top) + ::log(double(sum));
-          team.each(e, [&](index_t i) { sums[i] += inverse * double(p[i]); });
-          team.once([&] { sums[e] += z * z; });
-          team.barrier();
-        }
-      });
-  par_for(
-      "router_statistics_sum", e + 1, KOKKOS_LAMBDA(index_t i) {
-        double sum = 0;
-        for (index_t b = 0; b < blocks; ++b) sum += block_sums(b, i);
-        if (i < e)
-          probability_sum(i) = sum;
-        else
-          z_sum(0) = sum;
-      });
-}
 
 template <class S>
 void margin_range(View2<const Acc<S>> logits, View1<const Acc<S>> alpha,
@@ -176,15 +136,13 @@ void quantile_bias(View2<const std::int64_t> counts, double lo, double hi, doubl
       });
 }
 
-#define CAPSTAN_BALANCE(S)                                                           \
-  template void router_statistics<S>(View2<const Acc<S>>, View1<const std::int32_t>, \
-                                     View2<double>, View1<double>, View1<double>);   \
-  template void margin_range<S>(View2<const Acc<S>>, View1<const Acc<S>>,            \
-                                View1<const std::int32_t>, View1<double>);           \
-  template void margin_histogram<S>(View2<const Acc<S>>, View1<const Acc<S>>,        \
-                                    View1<const std::int32_t>, double, double,       \
-                                    View2<std::int64_t>);                            \
-  template void quantile_bias<S>(View2<const std::int64_t>, double, double, double,  \
+#define CAPSTAN_BALANCE(S)                                                          \
+  template void margin_range<S>(View2<const Acc<S>>, View1<const Acc<S>>,           \
+                                View1<const std::int32_t>, View1<double>);          \
+  template void margin_histogram<S>(View2<const Acc<S>>, View1<const Acc<S>>,       \
+                                    View1<const std::int32_t>, double, double,      \
+                                    View2<std::int64_t>);                           \
+  template void quantile_bias<S>(View2<const std::int64_t>, double, double, double, \
                                  View1<Acc<S>>);
 CAPSTAN_INSTANTIATE(CAPSTAN_BALANCE)
 

@@ -78,4 +78,37 @@ void sort_by_expert(View2<const std::int32_t> experts, View2<std::int32_t> block
       });
 }
 
+index_t group_blocks(index_t tokens, index_t groups) {
+  return groups > 0 ? groups * sort_blocks(tokens / groups) : 0;
+}
+
+void count_by_group(View2<const std::int32_t> experts, View2<std::int32_t> block_counts,
+                    View2<std::int64_t> counts) {
+  const index_t k = index_t(experts.extent(1)), groups = index_t(counts.extent(0));
+  const index_t e = index_t(counts.extent(1));
+  if (groups == 0) return;
+  const index_t size = index_t(experts.extent(0)) / groups, per_group = sort_blocks(size);
+  const std::int32_t* list = experts.data();
+  par_rows(
+      "group_count", groups * per_group, 0, KOKKOS_LAMBDA(const Team& team, index_t b) {
+        std::int32_t* count = &block_counts(b, 0);
+        team.each(e, [&](index_t i) { count[i] = 0; });
+        team.barrier();
+        const index_t start = b / per_group * size, at = b % per_group * kTokens;
+        const index_t end = at + kTokens < size ? at + kTokens : size;
+        team.each(kOwners, [&](index_t owner) {
+          owned(list, (start + at) * k, (start + end) * k, owner,
+                [&](index_t, std::int32_t i) { ++count[i]; });
+        });
+      });
+  par_for(
+      "group_count_sum", groups * e, KOKKOS_LAMBDA(index_t i) {
+        const index_t g = i / e, expert = i % e;
+        std::int64_t sum = 0;
+        for (index_t b = g * per_group; b < (g + 1) * per_group; ++b)
+          sum += block_counts(b, expert);
+        counts(g, expert) = sum;
+      });
+}
+
 }  // namespace capstan

@@ -82,7 +82,7 @@ void Block<S>::forward(View2<const S> x, const DeviceBatch& batch, Pass pass, Sa
   forward_attention(batch, s, ctx);
   const Arena::Mark half = ctx.arena.mark();
   forward_moe(batch, pass, s, out, ctx);
-  if (pass == Pass::eval || recompute_ == Recompute::full) {
+  if (forward_only(pass) || recompute_ == Recompute::full) {
     ctx.arena.release(s.mark);
   } else if (recompute_ == Recompute::moe) {
     ctx.arena.release(half);

@@ -22,7 +22,7 @@ class Block {
     Arena::Mark mark;
   };
   /// x -> out [T, D]. What stays in the arena afterwards depends on recompute: everything (none),
-  /// the attention half (moe), nothing but x itself (full). eval keeps nothing.
+  /// the attention half (moe), nothing but x itself (full). count and eval keep nothing.
   void forward(View2<const S> x, const DeviceBatch& batch, Pass pass, Saved& saved,
                View2<S> out, Context& ctx) const;
   /// d [T, D]: gradient of out on entry, of x on return. Releases what forward kept.

@@ -19,9 +19,9 @@ Model<S>::Model(const ModelShape& shape, const Grid& grid, index_t step_tokens, 
 }
 
 template <class S>
-void Model<S>::begin_step() {
+void Model<S>::begin_step(std::int64_t valid_tokens) {
   fill(params_.gradients(), Acc<S>(0));
-  routers_.begin_step();
+  routers_.begin_step(valid_tokens);
 }
 
 template <class S>
@@ -69,7 +69,7 @@ void Model<S>::train(const DeviceBatch& batch, double scale, LossSums& sums, Con
 }
 
 template <class S>
-View2<S> Model<S>::forward_eval(const DeviceBatch& batch, Context& ctx) {
+View2<S> Model<S>::forward_alone(const DeviceBatch& batch, Pass pass, Context& ctx) {
   Arena& arena = ctx.arena;
   const index_t t = batch.size(), d = shape_.hidden;
   const auto a = arena.take2<S>("block", t, d);
@@ -82,16 +82,22 @@ View2<S> Model<S>::forward_eval(const DeviceBatch& batch, Context& ctx) {
   View2<S> in = a, out = b;
   for (index_t l = 0; l < shape_.layers; ++l) {
     typename Block<S>::Saved saved;
-    blocks_[l].forward(in, batch, Pass::eval, saved, out, ctx);
+    blocks_[l].forward(in, batch, pass, saved, out, ctx);
     std::swap(in, out);
   }
   return in;
 }
 
 template <class S>
+void Model<S>::count(const DeviceBatch& batch, Context& ctx) {
+  const ArenaScope scope(ctx.arena);
+  forward_alone(batch, Pass::count, ctx);
+}
+
+template <class S>
 void Model<S>::evaluate(const DeviceBatch& batch, LossSums& sums, Context& ctx) {
   const ArenaScope scope(ctx.arena);
-  const auto x = forward_eval(batch, ctx);
+  const auto x = forward_alone(batch, Pass::eval, ctx);
   head_.run(x, batch, 0.0, View2<S>(), sums, ctx);
 }
 
@@ -99,7 +105,7 @@ template <class S>
 std::vector<double> Model<S>::logits_at(const DeviceBatch& batch, index_t position,
                                         Context& ctx) {
   const ArenaScope scope(ctx.arena);
-  const auto x = forward_eval(batch, ctx);
+  const auto x = forward_alone(batch, Pass::eval, ctx);
   const auto row = ctx.arena.take2<S>("head", 1, shape_.vocab);
   head_.logits(x, position, row, ctx);
   const auto values = to_host<S>(flat(row));

@@ -17,9 +17,13 @@ class Model {
   ParamStore<S>& params() { return params_; }
   RouterState<S>& routers() { return routers_; }
 
-  /// Zeroes gradients and step statistics.
-  void begin_step();
-  /// Forward and backward of one micro-batch; gradients of scale * sum over counted tokens +=.
+  /// Zeroes gradients and step statistics. `valid_tokens`: those of the step on all
+  /// ranks that are no padding.
+  void begin_step(std::int64_t valid_tokens);
+  /// Forward only, for RouterState::counts_first. Collective over grid.expert_group.
+  void count(const DeviceBatch& batch, Context& ctx);
+  /// Forward and backward of one micro-batch; gradients += those of scale * sum over
+  /// counted tokens, and of the routers' terms of the objective (means over the step).
   /// Collective over grid.expert_group.
   void train(const DeviceBatch& batch, double scale, LossSums& sums, Context& ctx);
   /// Forward only, the pending bias applied, dropless; no train state changes. Collective over
@@ -43,7 +47,7 @@ class Model {
              View2<S> x, Context& ctx);
   void embed_backward(const DeviceBatch& batch, const typename NormGate<S>::Saved& norm,
                       View2<const S> raw, View2<S> d, Context& ctx);
-  View2<S> forward_eval(const DeviceBatch& batch, Context& ctx);
+  View2<S> forward_alone(const DeviceBatch& batch, Pass pass, Context& ctx);
 
   ModelShape shape_;
   const Grid& grid_;

@@ -17,6 +17,11 @@ Balance balance_of(const std::string& word) {
   return word == "sign" ? Balance::sign : Balance::none;
 }
 
+AuxScope scope_of(const std::string& word) {
+  if (word == "micro_batch") return AuxScope::micro_batch;
+  return word == "sequence" ? AuxScope::sequence : AuxScope::global;
+}
+
 bool has(const std::vector<std::string>& words, const char* word) {
   return std::find(words.begin(), words.end(), word) != words.end();
 }
@@ -67,6 +72,7 @@ void read_moe(const Deck& deck, ModelShape& s) {
   s.balance = balance_of(deck.text("moe/balance"));
   s.qb_bins = deck.integer("moe/qb_bins");
   s.aux_loss = deck.real("moe/aux_loss");
+  s.aux_scope = scope_of(deck.text("moe/aux_scope"));
   s.router_z_loss = deck.real("moe/router_z_loss");
   s.sign_rate = deck.real("moe/sign_rate");
 }

@@ -9,6 +9,9 @@ enum class Recompute { none, moe, full };
 /// How the load of the experts is balanced: quantile bias, loss term, sign-updated bias,
 /// not.
 enum class Balance { none, qb, aux, sign };
+/// The tokens whose assignment shares a balance loss multiplies with their probabilities:
+/// a micro-batch on all ranks, one sequence, the whole step.
+enum class AuxScope { micro_batch, sequence, global };
 
 struct ModelShape {
   // <model>
@@ -38,6 +41,7 @@ struct ModelShape {
   Balance balance = Balance::none;
   index_t qb_bins = 0;
   double aux_loss = 0, router_z_loss = 0;
+  AuxScope aux_scope = AuxScope::global;
   double sign_rate = 0;  ///< step of the bias per optimizer step, Balance::sign
 
   /// A loaded deck is sound (deck/rules.cpp); values of 0 that stand for another key are

@@ -75,7 +75,10 @@ void router_columns(const StepReport& r, Row& row) {
            mean(r.router.entropy));
   row.real("load_balancing_loss", "1", "ideal = top_k; logged only",
            mean(r.router.load_balance));
-  row.real("router_z_loss", "1", "mean squared logsumexp of router logits; logged only",
+  row.real("balance_loss", "1",
+           "balance term of the objective before its weight; ideal = 1; nan without",
+           mean(r.router.balance_loss));
+  row.real("router_z_loss", "1", "mean squared logsumexp of router logits, unweighted",
            mean(r.router.z_loss));
   row.real("load_max_over_mean", "1", "fullest expert / mean expert, worst layer",
            most(r.router.max_over_mean));

@@ -15,6 +15,7 @@ struct StepReport {
   std::int64_t tokens = 0;  ///< seen up to and including this step
   std::int64_t step_tokens = 0, counted_tokens = 0, padding_tokens = 0;
   double cross_entropy = 0, z_loss = 0, aux = 0;  ///< means over counted tokens, weighted
+  RouterTerms router_terms;                       ///< the two parts of aux
   std::vector<double> lr;                         ///< of each parameter group
   Norms gradient;
   Norms parameter;  ///< of the masters before the update

@@ -30,6 +30,23 @@ void Stepper<S>::count_tokens(const std::vector<Batch>& batches,
   report.padding_tokens = counts[1];
 }
 
+/// The forward passes that find the assignments of the whole step, where the balance term
+/// needs them before the first backward pass.
+template <class S>
+void Stepper<S>::count_assignments(const std::vector<Batch>& batches) {
+  RouterState<S>& routers = state_.model.routers();
+  if (!routers.counts_first(static_cast<index_t>(batches.size()))) return;
+  index_t first_token = 0;
+  for (const Batch& batch : batches) {
+    const ArenaScope scope(ctx_.arena);
+    const DeviceBatch device = upload_batch(batch.tokens, batch.targets, batch.segments,
+                                            batch.seq_len, first_token, false, ctx_);
+    state_.model.count(device, ctx_);
+    first_token += device.size();
+  }
+  routers.share_counts(grid_);
+}
+
 template <class S>
 void Stepper<S>::check_finite(const StepReport& report) const {
   if (std::isfinite(report.total()) && std::isfinite(report.gradient.total)) return;
@@ -59,8 +76,9 @@ StepReport Stepper<S>::gradients() {
     report.step = state_.step + 1;
     report.tokens = state_.tokens + report.step_tokens;
     count_tokens(batches, report);
-    model.begin_step();
+    model.begin_step(report.step_tokens - report.padding_tokens);
   }
+  count_assignments(batches);
   const double counted =
       static_cast<double>(std::max<std::int64_t>(report.counted_tokens, 1));
   LossSums sums;
@@ -79,6 +97,8 @@ StepReport Stepper<S>::gradients() {
     grid_.dense.all_reduce_host(losses, 2, Reduce::sum);
     report.cross_entropy = losses[0] / counted;
     report.z_loss = z_coefficient_ * losses[1] / counted;
+    report.router_terms = model.routers().terms(grid_);
+    report.aux = report.router_terms.total();
     report.gradient = norms_of<S>(model.params(), model.params().gradients(), grid_);
     report.parameter = norms_of<S>(model.params(), model.params().masters(), grid_);
   }

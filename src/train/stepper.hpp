@@ -32,6 +32,7 @@ class Stepper {
 
  private:
   void count_tokens(const std::vector<Batch>& batches, StepReport& report) const;
+  void count_assignments(const std::vector<Batch>& batches);
   void check_finite(const StepReport& report) const;
 
   const Grid& grid_;

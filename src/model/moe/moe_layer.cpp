@@ -56,7 +56,7 @@ void MoeLayer<S>::forward_router(View2<const S> x, const DeviceBatch& batch, Pas
   s.experts = arena.take2<std::int32_t>("router", t, shape_.top_k);
   s.weights = arena.take2<Acc<S>>("router", t, shape_.top_k);
   View1<Acc<S>> alpha;
-  if (pass == Pass::eval) {
+  if (forward_only(pass)) {
     s.logits = arena.take2<Acc<S>>("router", t, shape_.experts);
     alpha = arena.take1<Acc<S>>("router", t);
   } else {
@@ -68,6 +68,11 @@ void MoeLayer<S>::forward_router(View2<const S> x, const DeviceBatch& batch, Pas
   route<S>(s.logits, routers_->bias(layer_), batch.segments,
            shape_.softmax ? Score::softmax : Score::sigmoid, Acc<S>(shape_.score_sum),
            s.experts, s.weights, alpha);
+  if (pass == Pass::train) {
+    routers_->record(layer_, batch, s.experts, s.logits, *grid_, ctx);
+  } else if (pass == Pass::count) {
+    routers_->count(layer_, s.experts, ctx);
+  }
 }
 
 template <class S>
@@ -86,9 +91,6 @@ void MoeLayer<S>::forward_routed(View2<const S> x, const DeviceBatch& batch, Pas
     source = s.latent;
   }
   s.plan = plan_dropless(s.experts, shape_.experts, *grid_, ctx);
-  if (pass == Pass::train) {
-    routers_->record(layer_, s.plan.counts, s.logits, batch.segments, ctx);
-  }
   const auto sent = arena.take2<S>("dispatch", s.plan.sent, z);
   {
     const Region region(ctx.timers, "permute");
@@ -179,9 +181,9 @@ void MoeLayer<S>::backward_routed(View2<const S> x, const Saved& s, View2<const 
 }
 
 template <class S>
-void MoeLayer<S>::backward_router(View2<const S> x, const Saved& s,
-                                  View2<const Acc<S>> d_weights, View2<S> dx,
-                                  Context& ctx) const {
+void MoeLayer<S>::backward_router(View2<const S> x, const DeviceBatch& batch,
+                                  const Saved& s, View2<const Acc<S>> d_weights,
+                                  View2<S> dx, Context& ctx) const {
   const Region region(ctx.timers, "router");
   const ArenaScope scope(ctx.arena);
   const auto d_logits =
@@ -189,6 +191,7 @@ void MoeLayer<S>::backward_router(View2<const S> x, const Saved& s,
   route_backward<S>(s.logits, s.experts, s.weights,
                     shape_.softmax ? Score::softmax : Score::sigmoid,
                     Acc<S>(shape_.score_sum), d_weights, d_logits);
+  routers_->add_gradient(layer_, batch, s.experts, s.logits, d_logits, ctx);
   linear_weight<S>(x, d_logits, router_.d_matrix());
   linear_input<S>(d_logits, router_.matrix(), dx, true);
 }
@@ -226,7 +229,7 @@ void MoeLayer<S>::backward(View2<const S> x, const DeviceBatch& batch, Saved& s,
       ctx.arena.take2<Acc<S>>("router_scratch", batch.size(), shape_.top_k);
   backward_shared(x, s, d_out, dx, ctx);
   backward_routed(x, s, d_out, d_weights, dx, ctx);
-  backward_router(x, s, d_weights, dx, ctx);
+  backward_router(x, batch, s, d_weights, dx, ctx);
 }
 
 #define CAPSTAN_MOE_LAYER(S) template class MoeLayer<S>;

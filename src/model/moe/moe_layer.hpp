@@ -9,9 +9,15 @@
 
 namespace capstan {
 
-/// Why a forward pass runs: `train` records router statistics, `recompute` repeats a training pass
-/// and records nothing, `eval` leaves all train state untouched.
-enum class Pass { train, recompute, eval };
+/// Why a forward pass runs: `train` records router statistics, `recompute` repeats a
+/// training pass and records nothing, `count` runs ahead of a training pass, forward only,
+/// and records the routers' choices alone, `eval` leaves all train state untouched.
+enum class Pass { train, recompute, count, eval };
+
+/// Nothing of this pass is needed by a backward pass.
+constexpr bool forward_only(Pass pass) {
+  return pass == Pass::count || pass == Pass::eval;
+}
 
 template <class S>
 class MoeLayer {
@@ -41,8 +47,8 @@ class MoeLayer {
   void forward_shared(View2<const S> x, Saved& saved, View2<S> out, Context& ctx) const;
   void backward_routed(View2<const S> x, const Saved& saved, View2<const S> d_out,
                        View2<Acc<S>> d_weights, View2<S> dx, Context& ctx) const;
-  void backward_router(View2<const S> x, const Saved& saved, View2<const Acc<S>> d_weights,
-                       View2<S> dx, Context& ctx) const;
+  void backward_router(View2<const S> x, const DeviceBatch& batch, const Saved& saved,
+                       View2<const Acc<S>> d_weights, View2<S> dx, Context& ctx) const;
   void backward_shared(View2<const S> x, const Saved& saved, View2<const S> d_out,
                        View2<S> dx, Context& ctx) const;
   Tensor<S> shared(const Tensor<S>& all, index_t n) const;

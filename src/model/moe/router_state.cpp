@@ -20,23 +20,33 @@ RouterState<S>::RouterState(const ModelShape& shape, index_t step_tokens, Contex
   probability_ = make2<double>(ledger, "router", l, e);
   z_ = make1<double>(ledger, "router", l);
   range_ = make1<double>(ledger, "router", 2);
+  if (shape.balance == Balance::aux) balance_ = make1<double>(ledger, "router", l);
+  if (shape.balance == Balance::aux || shape.balance == Balance::sign) {
+    scope_counts_ = make2<std::int64_t>(ledger, "router", l, e);
+  }
   if (shape.balance == Balance::qb) {
     histogram_ = make2<std::int64_t>(ledger, "router", e, shape.qb_bins);
   }
 }
 
 template <class S>
-void RouterState<S>::begin_step() {
+void RouterState<S>::begin_step(std::int64_t valid_tokens) {
+  valid_tokens_ = valid_tokens;
+  counted_ = false;
+  fill(scope_counts_, std::int64_t(0));
+  fill(balance_, 0.0);
   fill(load_, std::int64_t(0));
   fill(probability_, 0.0);
   fill(z_, 0.0);
 }
 
 template <class S>
-void RouterState<S>::set_segments(View1<const std::int32_t> segments, index_t first_token) {
+void RouterState<S>::set_segments(View1<const std::int32_t> segments,
+                                  index_t first_token) {
   const auto to = segments_;
-  par_for("router_segments", segments.extent(0),
-          KOKKOS_LAMBDA(index_t t) { to(first_token + t) = segments(t); });
+  par_for(
+      "router_segments", segments.extent(0),
+      KOKKOS_LAMBDA(index_t t) { to(first_token + t) = segments(t); });
 }
 
 template <class S>
@@ -53,52 +63,54 @@ View2<Acc<S>> RouterState<S>::logits(index_t layer, index_t first_token,
 }
 
 template <class S>
-View1<Acc<S>> RouterState<S>::alpha(index_t layer, index_t first_token, index_t tokens) const {
+View1<Acc<S>> RouterState<S>::alpha(index_t layer, index_t first_token,
+                                    index_t tokens) const {
   return View1<Acc<S>>(alpha_.data() + layer * step_tokens_ + first_token, tokens);
 }
 
 template <class S>
-void RouterState<S>::record(index_t layer, View1<const std::int64_t> counts,
-                            View2<const Acc<S>> logits,
-                            View1<const std::int32_t> segments, Context& ctx) {
-  const ArenaScope scope(ctx.arena);
+index_t RouterState<S>::groups(const DeviceBatch& batch) const {
+  return shape_.balance == Balance::aux && by_sequence() ? batch.sequences : 1;
+}
+
+/// Assignments of each group [groups, E], in the arena.
+template <class S>
+View2<std::int64_t> RouterState<S>::group_counts(View2<const std::int32_t> experts,
+                                                 index_t groups, Context& ctx) const {
   const index_t e = shape_.experts;
-  const auto probability = ctx.arena.take1<double>("router", e);
-  const auto z = ctx.arena.take1<double>("router", 1);
-  const auto blocks = ctx.arena.take2<double>("router", sort_blocks(logits.extent(0)), e + 1);
-  router_statistics<S>(logits, segments, blocks, probability, z);
-  const auto load_sum = load_;
-  const auto probability_sum = probability_;
-  const auto z_sum = z_;
-  par_for("router_record", e, KOKKOS_LAMBDA(index_t i) {
-    load_sum(layer, i) += counts(i);
-    probability_sum(layer, i) += probability(i);
-    if (i == 0) z_sum(layer) += z(0);
-  });
+  const auto counts = ctx.arena.take2<std::int64_t>("router", groups, e);
+  const ArenaScope scope(ctx.arena);
+  const auto blocks =
+      ctx.arena.take2<std::int32_t>("router", group_blocks(experts.extent(0), groups), e);
+  count_by_group(experts, blocks, counts);
+  return counts;
 }
 
 template <class S>
-void RouterState<S>::balance(const Grid& grid, std::int64_t tokens) {
-  if (shape_.balance != Balance::qb || tokens == 0) return;
-  const double target = static_cast<double>(tokens) * static_cast<double>(shape_.top_k) /
-                        static_cast<double>(shape_.experts);
-  std::vector<double> ranges(2 * shape_.layers);  // lowest, minus highest: one min-reduction
-  for (index_t l = 0; l < shape_.layers; ++l) {
-    margin_range<S>(logits(l, 0, step_tokens_), alpha(l, 0, step_tokens_), segments_, range_);
-    copy_to_host(range_.data(), &ranges[2 * l], 2);
-    ranges[2 * l + 1] = -ranges[2 * l + 1];
-  }
-  grid.dense.all_reduce_host(ranges.data(), 2 * shape_.layers, Reduce::min);
-  for (index_t l = 0; l < shape_.layers; ++l) {
-    const double lo = ranges[2 * l];
-    const double floor = 1e-6 * std::max(1.0, std::fabs(lo));
-    const double hi = std::max(-ranges[2 * l + 1], lo + floor);
-    fill(histogram_, std::int64_t(0));
-    margin_histogram<S>(logits(l, 0, step_tokens_), alpha(l, 0, step_tokens_), segments_, lo,
-                        hi, histogram_);
-    fence();
-    grid.dense.all_reduce(flat(histogram_), Reduce::sum).wait();
-    quantile_bias<S>(histogram_, lo, hi, target, bias(l));
+void RouterState<S>::record(index_t layer, const DeviceBatch& batch,
+                            View2<const std::int32_t> experts, View2<const Acc<S>> logits,
+                            const Grid& grid, Context& ctx) {
+  const ArenaScope scope(ctx.arena);
+  const index_t e = shape_.experts, n = groups(batch);
+  const auto counts = group_counts(experts, n, ctx);
+  const auto probability = ctx.arena.take2<double>("router", n, e);
+  const auto z = ctx.arena.take1<double>("router", n);
+  const auto blocks =
+      ctx.arena.take2<double>("router", group_blocks(batch.size(), n), e + 1);
+  router_statistics<S>(logits, batch.segments, blocks, probability, z);
+  const auto load_sum = load_;
+  const auto probability_sum = probability_;
+  const auto z_sum = z_;
+  par_for(
+      "router_record", e, KOKKOS_LAMBDA(index_t i) {
+        for (index_t g = 0; g < n; ++g) {
+          load_sum(layer, i) += counts(g, i);
+          probability_sum(layer, i) += probability(g, i);
+          if (i == 0) z_sum(layer) += z(g);
+        }
+      });
+  if (shape_.balance == Balance::aux) {
+    record_balance(layer, batch, counts, probability, grid, ctx);
   }
 }
 
@@ -109,18 +121,18 @@ RouterReport RouterState<S>::end_step(const Grid& grid, Context& ctx) {
   RouterReport report;
   report.load = to_host<std::int64_t>(flat(load_));
   std::vector<double> p = to_host<double>(flat(probability_)), z = to_host<double>(z_);
+  std::vector<double> balance = to_host<double>(balance_);
   const auto bias = to_host<Acc<S>>(flat(bias_));
   grid.dense.all_reduce_host(report.load.data(), layers * e, Reduce::sum);
   grid.dense.all_reduce_host(p.data(), layers * e, Reduce::sum);
   grid.dense.all_reduce_host(z.data(), layers, Reduce::sum);
-  std::int64_t tokens = 0;
+  grid.dense.all_reduce_host(balance.data(), index_t(balance.size()), Reduce::sum);
   for (index_t l = 0; l < layers; ++l) {
     double total = 0, most = 0, entropy = 0, dot = 0;
     for (index_t i = 0; i < e; ++i) {
       total += static_cast<double>(report.load[l * e + i]);
       most = std::max(most, static_cast<double>(report.load[l * e + i]));
     }
-    tokens = static_cast<std::int64_t>(total) / shape_.top_k;
     const double n = std::max(1.0, total), valid = n / static_cast<double>(shape_.top_k);
     for (index_t i = 0; i < e; ++i) {
       const double f = static_cast<double>(report.load[l * e + i]) / n;
@@ -130,6 +142,7 @@ RouterReport RouterState<S>::end_step(const Grid& grid, Context& ctx) {
     report.entropy.push_back(entropy);
     report.load_balance.push_back(dot * static_cast<double>(e * shape_.top_k));
     report.z_loss.push_back(z[l] / valid);
+    if (!balance.empty()) report.balance_loss.push_back(balance[l] / valid);
     report.max_over_mean.push_back(most * static_cast<double>(e) / n);
     const auto [lo, hi] =
         std::minmax_element(bias.begin() + l * e, bias.begin() + (l + 1) * e);
@@ -137,7 +150,7 @@ RouterReport RouterState<S>::end_step(const Grid& grid, Context& ctx) {
     report.bias_max.push_back(*hi);
     report.assignments += static_cast<std::int64_t>(total);
   }
-  balance(grid, tokens);
+  set_bias(grid, report);
   return report;
 }
 

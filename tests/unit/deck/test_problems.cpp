@@ -140,7 +140,7 @@ TEST(Support, WhatCannotRunIsNamed) {
   EXPECT_TRUE(unsupported(Deck::parse(kLeast, "x")).empty());
   for (const char* setting :
        {"grid/pipe=2", "grid/stages_per_rank=2", "model/scalar=bf16",
-        "moe/transport=ragged", "moe/balance=sign", "moe/router_z_loss=0.1",
+        "moe/transport=ragged",
         "optimizer/kind=muonh", "mixture1/files=a", "scale/hidden=768",
         "memory/dense=sharded", "memory/optimizer=host", "memory/carry=host",
         "checkpoint/ranks_per_file=2", "data/tokenizer=t.json"}) {

@@ -209,7 +209,8 @@ TEST(RouterStatistics, AgreeWithPlainSums) {
       want_z += std::log(sum) * std::log(sum);
     }
     View2<double> blocks("blocks", sort_blocks(tokens), e + 1);
-    View1<double> probability("p", e), z("z", 1);
+    View2<double> probability("p", 1, e);
+    View1<double> z("z", 1);
     fill(probability, 7.0);
     fill(z, 7.0);
     router_statistics<float>(view2<float>(tokens, e, logits), view_ints(segments), blocks,

@@ -86,19 +86,31 @@ struct Rig {
   /// Runs forward and backward; returns the loss whose gradient was taken.
   double train(int micro_batches = 1) {
     LossSums sums;
-    model.begin_step();
+    const auto valid = std::count_if(host.segments.begin(), host.segments.end(),
+                                     [](std::int32_t s) { return s >= 0; });
+    model.begin_step(valid);
+    RouterState<S>& routers = model.routers();
+    if (routers.counts_first(micro_batches)) {
+      each_part(micro_batches, [&](const DeviceBatch& b) { model.count(b, ctx); });
+      routers.share_counts(grid);
+    }
+    each_part(micro_batches,
+              [&](const DeviceBatch& b) { model.train(b, scale, sums, ctx); });
+    return scale * (sums.cross_entropy + model.shape().z_loss * sums.z_loss) +
+           routers.terms(grid).total();
+  }
+  /// f(micro-batch) for each of the parts.
+  template <class F>
+  void each_part(int micro_batches, const F& f) {
     const index_t n = static_cast<index_t>(host.tokens.size()) / micro_batches;
     for (int m = 0; m < micro_batches; ++m) {
       const ArenaScope scope(ctx.arena);
       const auto part = [&](const std::vector<std::int32_t>& v) {
         return std::vector<std::int32_t>(v.begin() + m * n, v.begin() + (m + 1) * n);
       };
-      const DeviceBatch b =
-          upload_batch(part(host.tokens), part(host.targets), part(host.segments),
-                       model.shape().seq_len, m * n, true, ctx);
-      model.train(b, scale, sums, ctx);
+      f(upload_batch(part(host.tokens), part(host.targets), part(host.segments),
+                     model.shape().seq_len, m * n, true, ctx));
     }
-    return scale * (sums.cross_entropy + model.shape().z_loss * sums.z_loss);
   }
   double evaluate() {
     LossSums sums;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 
 namespace capstan {
 namespace {
@@ -114,6 +115,49 @@ string reference_problem(const Deck& d) {
          number(d.integer("grid/expert"));
 }
 
+/// Mean rows of one of `parts` equal shares of a rank's assignments, times the factor.
+string share_problem(const Deck& d, const string& factor, index_t share_of_rank,
+                     const char* of_what) {
+  const index_t ranks =
+      d.integer("grid/data") * d.integer("grid/expert") * d.integer("grid/micro_batches");
+  const double tokens = static_cast<double>(d.integer("batch/sequences")) *
+                        static_cast<double>(d.integer("model/seq_len")) /
+                        static_cast<double>(ranks);
+  const double rows = d.real(factor) * tokens *
+                      static_cast<double>(d.integer("moe/top_k")) /
+                      static_cast<double>(share_of_rank);
+  if (rows >= 1) return "";
+  char text[160];
+  std::snprintf(text, sizeof text,
+                "%s = %g of %.0f tokens x top_k gives %s of %.3g rows, less than one",
+                factor.c_str(), d.real(factor), tokens, of_what, rows);
+  return text;
+}
+
+string capacity_problem(const Deck& d) {
+  const string& transport = d.text("moe/transport");
+  const index_t ranks = d.integer("grid/expert"), experts = d.integer("moe/experts");
+  const index_t local = std::max<index_t>(1, experts / ranks),
+                waves = d.integer("moe/waves");
+  if (transport == "cells" || transport == "spill")
+    return share_problem(d, "moe/capacity_send", experts, "cells");
+  if (transport == "ragged")
+    return share_problem(d, "moe/capacity_receive", waves, "chunks");
+  if (transport == "waterfill")
+    return share_problem(d, "moe/capacity_receive", local, "experts");
+  if (transport != "pooled_wave") return "";
+  if (local > 256) {
+    return "moe/transport = pooled_wave has room for 256 experts of a rank in its bf16 "
+           "headers; moe/experts / grid/expert = " +
+           number(local);
+  }
+  const string sender =
+      share_problem(d, "moe/capacity_send", ranks * waves, "pools of a wave");
+  return sender.empty()
+             ? share_problem(d, "moe/capacity_receive", local * waves, "banks of a wave")
+             : sender;
+}
+
 string window_problem(const Deck& d) {
   if (d.integer("data/window_tokens") >= d.integer("model/seq_len")) return "";
   return show(d, "data/window_tokens") + " is less than " + show(d, "model/seq_len");
@@ -153,6 +197,10 @@ const std::vector<Rule>& deck_rules() {
       plain({"grid/pipe", "grid/stages_per_rank", "model/layers"}, stages_problem),
       plain({"moe/waves", "moe/experts", "grid/expert"}, waves_problem),
       plain({"moe/transport", "grid/expert"}, reference_problem),
+      plain({"moe/transport", "moe/capacity_send", "moe/capacity_receive", "moe/experts",
+             "moe/top_k", "moe/waves", "batch/sequences", "model/seq_len", "grid/data",
+             "grid/expert", "grid/micro_batches"},
+            capacity_problem),
       plain({"data/window_tokens", "model/seq_len"}, window_problem),
       plain({"data/files", "data/weights"},
             [](const Deck& d) { return weights_problem(d, "data"); }),

@@ -20,11 +20,6 @@ bool any_group_kind(const Deck& d) {
   });
 }
 
-bool other_transport(const Deck& d) {
-  const string& transport = d.text("moe/transport");
-  return transport != "dropless" && transport != "reference";
-}
-
 const std::array kLimits = {
     Limit{[](const Deck& d) { return d.integer("grid/pipe") > 1; },
           "grid/pipe > 1: pipeline stages are not served yet, use 1"},
@@ -32,8 +27,6 @@ const std::array kLimits = {
           "grid/stages_per_rank > 1: interleaved stages are not served yet, use 1"},
     Limit{[](const Deck& d) { return d.text("model/scalar") == "bf16"; },
           "model/scalar = bf16 is not served yet, use float or double"},
-    Limit{other_transport,
-          "moe/transport: only dropless and reference are served yet, use dropless"},
     Limit{[](const Deck& d) { return d.text("optimizer/kind") != "adamw"; },
           "optimizer/kind: only adamw is served yet"},
     Limit{any_group_kind, "kind in <groupN>: only adamw is served yet"},

@@ -102,37 +102,47 @@ std::vector<Key> transport_keys() {
           .one_of({"reference", "cells", "spill", "pooled_wave", "ragged", "waterfill",
                    "dropless"})
           .warn()
-          .doc("How tokens reach the experts. dropless: exact counts, nothing lost. "
-               "reference: every expert on every rank, no exchange (grid/expert = 1). "
-               "cells: fixed capacity per sender and expert. spill: cells, with a retry "
-               "on "
-               "the next choices. pooled_wave: a pool per sender and destination rank, "
-               "sent "
-               "in waves. ragged: exact counts under a receiver cap. waterfill: a global "
-               "accept decision."),
+          .doc(
+              "How tokens reach the experts, and which are dropped where room is short. "
+              "T = tokens of a rank in a micro-batch that are no padding, R = "
+              "grid/expert, E_local = E / R, W = waves; a capacity is the ceiling of the "
+              "exact product, at least 1, and what the rounding made of the factor is "
+              "reported. dropless: exact counts, nothing lost. reference: the same with "
+              "every expert on every rank (grid/expert = 1). cells: capacity_send T K / "
+              "E rows per sender and expert. spill: cells; what they drop is tried on "
+              "the token's choices K+1 to K+3, in one round each. pooled_wave: "
+              "capacity_send T K / (R W) rows per sender, destination rank and wave; "
+              "there, capacity_receive T K / (E_local W) rows per expert and wave, "
+              "granted by turns over the senders. ragged: capacity_receive T K / W rows "
+              "per part of a receiver's experts, the experts in order. waterfill: "
+              "capacity_receive R T K / E rows per expert, lent among the experts of a "
+              "rank. Evaluation is dropless always."),
       real("capacity_send")
           .otherwise("1.15")
           .above(0)
+          .at_most(1e6)
           .warn()
           .doc("Sender capacity as a multiple of the mean load (cells, spill, "
                "pooled_wave)."),
       real("capacity_receive")
           .otherwise("1.15")
           .above(0)
+          .at_most(1e6)
           .warn()
           .doc("Receiver capacity as a multiple of the mean load (pooled_wave, ragged, "
                "waterfill)."),
       integer("waves").otherwise("1").at_least(1).at_most(1024).warn().doc(
           "Parts in which the exchange travels, wave w+1 during the computation of wave "
-          "w. "
-          "Must divide the experts of a rank."),
+          "w. Must divide the experts of a rank."),
       text("drop_policy")
-          .otherwise("order")
-          .one_of({"order", "rotate"})
+          .otherwise("position")
+          .one_of({"position", "weight", "rotate"})
           .warn()
-          .doc("Which assignments lose when a receiver is full: the last senders, always "
-               "in the "
-               "same order, or one in turn, so that no sender is favoured."),
+          .doc("Which assignments a sender keeps where it must choose: the first in "
+               "token order (position, rotate), or those of largest combine weight "
+               "(weight). Which senders a receiver of ragged or waterfill serves: the "
+               "first ranks first, or with rotate all evenly. cells and spill have no "
+               "room that senders compete for, and pooled_wave takes turns always."),
   };
 }
 

@@ -12,16 +12,27 @@ enum class Score { sigmoid, softmax };
 /// < E), or the lowest when K == E; weights from unbiased scores of the selected:
 /// sigmoid(logit) or exp(logit - max) normalised by their sum + 1e-9 to `score_sum`.
 /// Padding: experts = -1, weights = 0, alpha = 0. logits [T, E], bias [E], experts [T, K]
-/// int32, weights [T, K], alpha [T].
+/// int32, weights [T, K], alpha [T]. next [T, M] (may be left out) = the M choices after
+/// the K, in falling order, -1 where there are no more experts and for padding.
 template <class S>
 void route(View2<const Acc<S>> logits, View1<const Acc<S>> bias,
            View1<const std::int32_t> segments, Score score, Acc<S> score_sum,
-           View2<std::int32_t> experts, View2<Acc<S>> weights, View1<Acc<S>> alpha);
+           View2<std::int32_t> experts, View2<Acc<S>> weights, View1<Acc<S>> alpha,
+           View2<std::int32_t> next = {});
+/// weights [T, K] of the experts `routed`, some of which replace one of the selected
+/// `experts` (routed = experts elsewhere): their own score over the sum of the scores of
+/// `experts`.
+template <class S>
+void spill_weights(View2<const Acc<S>> logits, View2<const std::int32_t> experts,
+                   View2<const std::int32_t> routed, Score score, Acc<S> score_sum,
+                   View2<Acc<S>> weights);
 /// d_logits [T, E] = gradient through the weights (selection and bias are constants).
+/// `routed`: as for spill_weights; left out = experts.
 template <class S>
 void route_backward(View2<const Acc<S>> logits, View2<const std::int32_t> experts,
                     View2<const Acc<S>> weights, Score score, Acc<S> score_sum,
-                    View2<const Acc<S>> d_weights, View2<Acc<S>> d_logits);
+                    View2<const Acc<S>> d_weights, View2<Acc<S>> d_logits,
+                    View2<const std::int32_t> routed = {});
 
 /// Sums over the valid tokens of each of G equal groups of consecutive tokens:
 /// probability_sum [G, E] of the softmax probabilities (fixed order) and z_sum [G] of
@@ -86,7 +97,8 @@ void sort_by_expert(View2<const std::int32_t> experts, View2<std::int32_t> block
                     View1<std::int32_t> order, View1<std::int32_t> slot);
 index_t sort_blocks(index_t tokens);
 
-/// y[r] = x[order[r] div K] for r in [0, rows): x [T, Z] -> y [rows, Z].
+/// y[r] = x[order[r] div K] for r in [0, rows): x [T, Z] -> y [rows, Z]. A row of order -1
+/// is left as it is, here and in combine_backward.
 template <class S>
 void gather_rows(View2<const S> x, View1<const std::int32_t> order, index_t k,
                  View2<S> y);
@@ -104,7 +116,7 @@ template <class S>
 void combine_backward(View2<const S> y, View1<const std::int32_t> order,
                       View1<const std::int32_t> slot, View2<const Acc<S>> weights,
                       View2<const S> d_out, View2<S> dy, View2<Acc<S>> d_weights);
-/// y[r] = x[index[r]] (index >= 0): plain row permutation.
+/// y[r] = x[index[r]], a row of zeros where index is -1.
 template <class S>
 void permute_rows(View2<const S> x, View1<const std::int32_t> index, View2<S> y);
 

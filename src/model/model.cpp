@@ -24,6 +24,17 @@ void Model<S>::begin_step(std::int64_t valid_tokens) {
   routers_.begin_step(valid_tokens);
 }
 
+/// The batch with what a transport must know of the other ranks. Collective over
+/// grid.expert_group.
+template <class S>
+DeviceBatch Model<S>::with_group(const DeviceBatch& batch) const {
+  DeviceBatch out = batch;
+  out.valid_by_rank.assign(grid_.n_expert, batch.valid);
+  if (shape_.transport.drops())
+    grid_.expert_group.all_gather_host(&batch.valid, out.valid_by_rank.data(), 1);
+  return out;
+}
+
 template <class S>
 void Model<S>::embed(const DeviceBatch& batch, typename NormGate<S>::Saved& norm, View2<S> raw,
                      View2<S> x, Context& ctx) {
@@ -45,8 +56,9 @@ void Model<S>::embed_backward(const DeviceBatch& batch,
 }
 
 template <class S>
-void Model<S>::train(const DeviceBatch& batch, double scale, LossSums& sums, Context& ctx) {
+void Model<S>::train(const DeviceBatch& own, double scale, LossSums& sums, Context& ctx) {
   Arena& arena = ctx.arena;
+  const DeviceBatch batch = with_group(own);
   const ArenaScope scope(arena);
   const index_t t = batch.size(), d = shape_.hidden;
   routers_.set_segments(batch.segments, batch.first_token);
@@ -91,7 +103,7 @@ View2<S> Model<S>::forward_alone(const DeviceBatch& batch, Pass pass, Context& c
 template <class S>
 void Model<S>::count(const DeviceBatch& batch, Context& ctx) {
   const ArenaScope scope(ctx.arena);
-  forward_alone(batch, Pass::count, ctx);
+  forward_alone(with_group(batch), Pass::count, ctx);
 }
 
 template <class S>

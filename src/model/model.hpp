@@ -47,6 +47,7 @@ class Model {
              View2<S> x, Context& ctx);
   void embed_backward(const DeviceBatch& batch, const typename NormGate<S>::Saved& norm,
                       View2<const S> raw, View2<S> d, Context& ctx);
+  DeviceBatch with_group(const DeviceBatch& batch) const;
   View2<S> forward_alone(const DeviceBatch& batch, Pass pass, Context& ctx);
 
   ModelShape shape_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace capstan {
 namespace {
@@ -20,6 +21,26 @@ Balance balance_of(const std::string& word) {
 AuxScope scope_of(const std::string& word) {
   if (word == "micro_batch") return AuxScope::micro_batch;
   return word == "sequence" ? AuxScope::sequence : AuxScope::global;
+}
+
+TransportSpec transport_of(const Deck& deck) {
+  static const std::pair<const char*, Transport> kinds[] = {
+      {"reference", Transport::reference},
+      {"cells", Transport::cells},
+      {"spill", Transport::spill},
+      {"ragged", Transport::ragged},
+      {"pooled_wave", Transport::pooled_wave},
+      {"waterfill", Transport::waterfill}};
+  TransportSpec spec;
+  for (const auto& [word, kind] : kinds)
+    if (deck.text("moe/transport") == word) spec.kind = kind;
+  spec.capacity_send = deck.real("moe/capacity_send");
+  spec.capacity_receive = deck.real("moe/capacity_receive");
+  spec.waves = deck.integer("moe/waves");
+  const std::string& policy = deck.text("moe/drop_policy");
+  if (policy == "weight") spec.policy = DropPolicy::weight;
+  if (policy == "rotate") spec.policy = DropPolicy::rotate;
+  return spec;
 }
 
 bool has(const std::vector<std::string>& words, const char* word) {
@@ -74,6 +95,7 @@ void read_moe(const Deck& deck, ModelShape& s) {
   s.aux_loss = deck.real("moe/aux_loss");
   s.aux_scope = scope_of(deck.text("moe/aux_scope"));
   s.router_z_loss = deck.real("moe/router_z_loss");
+  s.transport = transport_of(deck);
   s.sign_rate = deck.real("moe/sign_rate");
 }
 

@@ -2,6 +2,7 @@
 /// \file Every number of the model, taken from a deck and checked. No Kokkos here: the
 /// planner and the help read it too.
 #include "deck/deck.hpp"
+#include "model/moe/accept.hpp"
 
 namespace capstan {
 
@@ -42,6 +43,7 @@ struct ModelShape {
   index_t qb_bins = 0;
   double aux_loss = 0, router_z_loss = 0;
   AuxScope aux_scope = AuxScope::global;
+  TransportSpec transport;
   double sign_rate = 0;  ///< step of the bias per optimizer step, Balance::sign
 
   /// A loaded deck is sound (deck/rules.cpp); values of 0 that stand for another key are

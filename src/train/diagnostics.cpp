@@ -31,12 +31,24 @@ TableColumn text_column(const std::string& name, std::size_t bytes) {
   return c;
 }
 
-const std::vector<std::string> kLayerColumns = {"entropy",      "load_max_over_mean",
-                                                "drops_sender", "drops_receiver",
-                                                "bias_min",     "bias_max"};
-
-std::vector<double> zeros(std::size_t n) {
-  return std::vector<double>(n, 0.0);
+/// Columns layer/<name> [layers], as figures of a report.
+std::vector<std::pair<std::string, std::vector<double>>> layer_figures(
+    const RouterReport& r) {
+  const auto real = [](const std::vector<std::int64_t>& v) {
+    return std::vector<double>(v.begin(), v.end());
+  };
+  const DropReport& d = r.drops;
+  return {{"entropy", r.entropy},
+          {"load_max_over_mean", r.max_over_mean},
+          {"drops_sender", real(d.sender)},
+          {"drops_receiver", real(d.receiver)},
+          {"spilled", real(d.spilled)},
+          {"pool_rows", d.pool_rows},
+          {"capacity_effective", d.pool_factor},
+          {"bank_rows", d.bank_rows},
+          {"bank_effective", d.bank_factor},
+          {"bias_min", r.bias_min},
+          {"bias_max", r.bias_max}};
 }
 
 }  // namespace
@@ -83,8 +95,8 @@ void Diagnostics::open_history(const std::vector<Figure>& row) {
     columns.push_back(
         column(f.name, f.integer ? Element::i64 : Element::f64, f.unit, f.doc));
   }
-  for (const std::string& name : kLayerColumns) {
-    columns.push_back(column("layer/" + name, Element::f64));
+  for (const auto& figure : layer_figures(RouterReport())) {
+    columns.push_back(column("layer/" + figure.first, Element::f64));
     columns.back().row_shape = {facts_.layers};
     columns.back().chunk_rows = 64;
   }
@@ -160,17 +172,14 @@ void Diagnostics::step(const StepReport& report, const std::vector<Figure>& row)
   }
   text_->row(values);
   if (!history_) return;
-  const RouterReport& r = report.router;
-  const std::size_t layers = r.entropy.size();
-  for (const auto& v : {r.entropy, r.max_over_mean, zeros(layers), zeros(layers),
-                        r.bias_min, r.bias_max}) {
-    cells.emplace_back(v);
+  for (const auto& figure : layer_figures(report.router)) {
+    cells.emplace_back(figure.second);
   }
   cells.emplace_back(report.step);
   guarded([&] {
     history_->append(steps_, cells);
     if (experts_ && report.step % experts_every_ == 0) {
-      experts_->append(loads_, {r.load, report.step});
+      experts_->append(loads_, {report.router.load, report.step});
     }
   });
 }

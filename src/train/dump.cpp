@@ -33,7 +33,8 @@ void Dump<S>::collect(void* self, index_t layer, const DeviceBatch&,
   };
   append(to.logits, saved.logits);
   append(to.weights, saved.weights);
-  append(to.experts, saved.experts);
+  append(to.experts, saved.routed);
+  append(to.slot, saved.plan.slot);
   if (layer == 0) ++dump.micro_batches_;
 }
 
@@ -95,10 +96,10 @@ void Dump<S>::write_routing(H5File* file) {
     const auto logits = in_data_order(layers_[l].logits, e);
     const auto weights = in_data_order(layers_[l].weights, k);
     const auto experts = in_data_order(layers_[l].experts, k);
+    const auto slot = in_data_order(layers_[l].slot, k);
     if (file == nullptr) continue;
     std::vector<std::uint8_t> accepted(experts.size());
-    for (std::size_t i = 0; i < experts.size(); ++i)
-      accepted[i] = experts[i] >= 0 ? 1 : 0;
+    for (std::size_t i = 0; i < experts.size(); ++i) accepted[i] = slot[i] >= 0 ? 1 : 0;
     const std::string group = format("router/layer_%03d/", int(l));
     file->put(group + "logits", kElement, {t, e}, logits.data());
     file->put(group + "weights", kElement, {t, k}, weights.data());

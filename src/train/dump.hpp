@@ -26,7 +26,7 @@ class Dump {
  private:
   struct Layer {
     std::vector<Acc<S>> logits, weights;
-    std::vector<std::int32_t> experts;
+    std::vector<std::int32_t> experts, slot;
   };
   static void collect(void* self, index_t layer, const DeviceBatch& batch,
                       const typename MoeLayer<S>::Saved& saved);

@@ -1,5 +1,7 @@
 #include "model/moe/moe_layer.hpp"
 
+#include <algorithm>
+
 #include "base/parallel.hpp"
 #include "kernels/linear.hpp"
 #include "kernels/norm.hpp"
@@ -55,6 +57,9 @@ void MoeLayer<S>::forward_router(View2<const S> x, const DeviceBatch& batch, Pas
   const index_t t = batch.size();
   s.experts = arena.take2<std::int32_t>("router", t, shape_.top_k);
   s.weights = arena.take2<Acc<S>>("router", t, shape_.top_k);
+  const bool spill = pass != Pass::eval && shape_.transport.kind == Transport::spill;
+  s.next = spill ? arena.take2<std::int32_t>("router", t, kSpillChoices)
+                 : View2<std::int32_t>();
   View1<Acc<S>> alpha;
   if (forward_only(pass)) {
     s.logits = arena.take2<Acc<S>>("router", t, shape_.experts);
@@ -65,14 +70,72 @@ void MoeLayer<S>::forward_router(View2<const S> x, const DeviceBatch& batch, Pas
   }
   linear<S>(x, router_.matrix(), s.logits);
   if (shape_.router_bf16_out) round_to_bf16(flat(s.logits));
-  route<S>(s.logits, routers_->bias(layer_), batch.segments,
-           shape_.softmax ? Score::softmax : Score::sigmoid, Acc<S>(shape_.score_sum),
-           s.experts, s.weights, alpha);
+  route<S>(s.logits, routers_->bias(layer_), batch.segments, score(),
+           Acc<S>(shape_.score_sum), s.experts, s.weights, alpha, s.next);
   if (pass == Pass::train) {
     routers_->record(layer_, batch, s.experts, s.logits, *grid_, ctx);
   } else if (pass == Pass::count) {
     routers_->count(layer_, s.experts, ctx);
   }
+}
+
+/// What travels and what is dropped. Evaluation drops nothing, whatever the transport.
+template <class S>
+void MoeLayer<S>::make_plan(const DeviceBatch& batch, Pass pass, Saved& s,
+                            Context& ctx) const {
+  Assignments a;
+  a.experts = s.experts;
+  a.next = s.next;
+  a.n_experts = shape_.experts;
+  a.width = shape_.latent();
+  a.valid = batch.valid_by_rank;
+  a.weights = [&] {
+    const auto w = to_host<Acc<S>>(flat(s.weights));
+    return std::vector<double>(w.begin(), w.end());
+  };
+  s.routed = s.experts;
+  const bool spill = s.next.size() > 0;
+  if (spill)
+    s.routed = ctx.arena.template take2<std::int32_t>("router", batch.size(), shape_.top_k);
+  a.routed = s.routed;
+  TransportSpec spec = shape_.transport;
+  if (pass == Pass::eval) spec.kind = Transport::dropless;
+  s.plan = make_dispatch(spec, a, *grid_, ctx);
+  const Region region(ctx.timers, "dispatch_plan");
+  if (spill)
+    spill_weights<S>(s.logits, s.experts, s.routed, score(), Acc<S>(shape_.score_sum),
+                     s.weights);
+}
+
+/// source [T, Z] -> s.returned, rows of the send list.
+template <class S>
+void MoeLayer<S>::forward_experts(View2<const S> source, Pass pass, Saved& s,
+                                  Context& ctx) const {
+  Arena& arena = ctx.arena;
+  const index_t z = shape_.latent(), f = shape_.expert_width;
+  DispatchPlan& plan = s.plan;
+  const auto sent = arena.take2<S>("dispatch", plan.sent, z);
+  {
+    const Region region(ctx.timers, "permute");
+    gather_rows<S>(source, plan.order, shape_.top_k, sent);
+    if (plan.headers)
+      pack_ids<S>(plan.order, flat(s.experts), experts_.count, plan.layout, sent);
+  }
+  s.returned = plan.travels ? sent : arena.take2<S>("dispatch", plan.sent, z);
+  s.rows.clear(), s.gate.clear(), s.up.clear();
+  for (const Wave& wave : plan.waves) {
+    s.rows.push_back(plan.travels ? arena.take2<S>("dispatch", wave.room, z) : sent);
+    s.gate.push_back(arena.take2<S>("experts", wave.room, f));
+    s.up.push_back(arena.take2<S>("experts", wave.room, f));
+  }
+  const auto work = [&](index_t w, View2<S> x, View2<S> y) {
+    s.gate[w] = View2<S>(s.gate[w].data(), x.extent(0), f);
+    s.up[w] = View2<S>(s.up[w].data(), x.extent(0), f);
+    experts_forward<S>(experts_, plan.waves[w].offsets, x, s.gate[w], s.up[w], y, ctx);
+  };
+  through_experts<S>(plan, sent, s.returned, s.rows, work, *grid_, ctx);
+  settle<S>(plan, s.returned, ctx);
+  if (pass == Pass::train) routers_->drops().add(layer_, plan.tally);
 }
 
 template <class S>
@@ -90,18 +153,8 @@ void MoeLayer<S>::forward_routed(View2<const S> x, const DeviceBatch& batch, Pas
     rms_norm<S>(s.latent_raw, latent_norm_.w, Acc<S>(shape_.norm_eps), s.latent, s.latent_inv);
     source = s.latent;
   }
-  s.plan = plan_dropless(s.experts, shape_.experts, *grid_, ctx);
-  const auto sent = arena.take2<S>("dispatch", s.plan.sent, z);
-  {
-    const Region region(ctx.timers, "permute");
-    gather_rows<S>(source, s.plan.order, shape_.top_k, sent);
-  }
-  s.rows = to_experts<S>(s.plan, sent, *grid_, ctx);
-  s.gate = arena.take2<S>("experts", s.plan.received, shape_.expert_width);
-  s.up = arena.take2<S>("experts", s.plan.received, shape_.expert_width);
-  const auto y = arena.take2<S>("experts", s.plan.received, z);
-  experts_forward<S>(experts_, s.plan.offsets, s.rows, s.gate, s.up, y, ctx);
-  s.returned = from_experts<S>(s.plan, y, *grid_, ctx);
+  make_plan(batch, pass, s, ctx);
+  forward_experts(source, pass, s, ctx);
   s.combined = shape_.has_latent() ? arena.take2<S>("latent", t, z) : out;
   {
     const Region region(ctx.timers, "permute");
@@ -139,8 +192,28 @@ void MoeLayer<S>::forward(View2<const S> x, const DeviceBatch& batch, Pass pass,
   forward_shared(x, s, out, ctx);
 }
 
+/// Gradient of the send list, from that of s.returned.
 template <class S>
-void MoeLayer<S>::backward_routed(View2<const S> x, const Saved& s, View2<const S> d_out,
+View2<S> MoeLayer<S>::backward_experts(View2<S> d_returned, Saved& s, Context& ctx) const {
+  Arena& arena = ctx.arena;
+  const index_t z = shape_.latent();
+  DispatchPlan& plan = s.plan;
+  const auto d_sent =
+      plan.travels ? d_returned : arena.take2<S>("dispatch_scratch", plan.sent, z);
+  index_t most = 0;
+  for (const Wave& wave : plan.waves) most = std::max(most, wave.computed);
+  const auto dy = arena.take2<S>("dispatch_scratch", plan.travels ? most : 0, z);
+  std::vector<View2<S>> arrived(plan.waves.size(), dy);
+  const auto work = [&](index_t w, View2<S> d_y, View2<S> d_x) {
+    experts_backward<S>(experts_, plan.waves[w].offsets, s.rows[w], s.gate[w], s.up[w], d_y,
+                        d_x, ctx);
+  };
+  through_experts<S>(plan, d_returned, d_sent, arrived, work, *grid_, ctx);
+  return d_sent;
+}
+
+template <class S>
+void MoeLayer<S>::backward_routed(View2<const S> x, Saved& s, View2<const S> d_out,
                                   View2<Acc<S>> d_weights, View2<S> dx, Context& ctx) const {
   Arena& arena = ctx.arena;
   const ArenaScope scope(arena);
@@ -159,10 +232,7 @@ void MoeLayer<S>::backward_routed(View2<const S> x, const Saved& s, View2<const 
     combine_backward<S>(s.returned, s.plan.order, s.plan.slot, s.weights, d_combined,
                         d_returned, d_weights);
   }
-  const auto dy = to_experts<S>(s.plan, d_returned, *grid_, ctx);
-  const auto d_rows = arena.take2<S>("dispatch_scratch", s.plan.received, z);
-  experts_backward<S>(experts_, s.plan.offsets, s.rows, s.gate, s.up, dy, d_rows, ctx);
-  const auto d_sent = from_experts<S>(s.plan, d_rows, *grid_, ctx);
+  const auto d_sent = backward_experts(d_returned, s, ctx);
   const auto d_source = arena.take2<S>("latent_scratch", t, z);
   {
     const Region region(ctx.timers, "permute");
@@ -188,9 +258,8 @@ void MoeLayer<S>::backward_router(View2<const S> x, const DeviceBatch& batch,
   const ArenaScope scope(ctx.arena);
   const auto d_logits =
       ctx.arena.take2<Acc<S>>("router_scratch", x.extent(0), shape_.experts);
-  route_backward<S>(s.logits, s.experts, s.weights,
-                    shape_.softmax ? Score::softmax : Score::sigmoid,
-                    Acc<S>(shape_.score_sum), d_weights, d_logits);
+  route_backward<S>(s.logits, s.experts, s.weights, score(), Acc<S>(shape_.score_sum),
+                    d_weights, d_logits, s.routed);
   routers_->add_gradient(layer_, batch, s.experts, s.logits, d_logits, ctx);
   linear_weight<S>(x, d_logits, router_.d_matrix());
   linear_input<S>(d_logits, router_.matrix(), dx, true);

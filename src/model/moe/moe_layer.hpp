@@ -5,6 +5,7 @@
 #include "model/moe/dispatch.hpp"
 #include "model/moe/experts.hpp"
 #include "model/moe/router_state.hpp"
+#include "model/moe/transport.hpp"
 #include "model/param.hpp"
 
 namespace capstan {
@@ -26,9 +27,12 @@ class MoeLayer {
            const Grid& grid, index_t layer);
 
   struct Saved {
-    View2<std::int32_t> experts;
+    /// [T, K] as chosen, the choices after them (spill), and after spill: the weights are of
+    /// `routed`.
+    View2<std::int32_t> experts, next, routed;
     View2<Acc<S>> logits, weights;
-    View2<S> latent_raw, latent, rows, gate, up, returned, combined, shared_gate, shared_up;
+    std::vector<View2<S>> rows, gate, up;  ///< of each wave
+    View2<S> latent_raw, latent, returned, combined, shared_gate, shared_up;
     View1<Acc<S>> latent_inv;
     DispatchPlan plan;
   };
@@ -42,16 +46,20 @@ class MoeLayer {
  private:
   void forward_router(View2<const S> x, const DeviceBatch& batch, Pass pass, Saved& saved,
                       Context& ctx) const;
+  void make_plan(const DeviceBatch& batch, Pass pass, Saved& saved, Context& ctx) const;
+  void forward_experts(View2<const S> source, Pass pass, Saved& saved, Context& ctx) const;
   void forward_routed(View2<const S> x, const DeviceBatch& batch, Pass pass, Saved& saved,
                       View2<S> out, Context& ctx) const;
+  View2<S> backward_experts(View2<S> d_returned, Saved& saved, Context& ctx) const;
   void forward_shared(View2<const S> x, Saved& saved, View2<S> out, Context& ctx) const;
-  void backward_routed(View2<const S> x, const Saved& saved, View2<const S> d_out,
+  void backward_routed(View2<const S> x, Saved& saved, View2<const S> d_out,
                        View2<Acc<S>> d_weights, View2<S> dx, Context& ctx) const;
   void backward_router(View2<const S> x, const DeviceBatch& batch, const Saved& saved,
                        View2<const Acc<S>> d_weights, View2<S> dx, Context& ctx) const;
   void backward_shared(View2<const S> x, const Saved& saved, View2<const S> d_out,
                        View2<S> dx, Context& ctx) const;
   Tensor<S> shared(const Tensor<S>& all, index_t n) const;
+  Score score() const { return shape_.softmax ? Score::softmax : Score::sigmoid; }
 
   ModelShape shape_;
   RouterState<S>* routers_;

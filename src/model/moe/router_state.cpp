@@ -9,7 +9,7 @@ namespace capstan {
 
 template <class S>
 RouterState<S>::RouterState(const ModelShape& shape, index_t step_tokens, Context& ctx)
-    : shape_(shape), step_tokens_(step_tokens) {
+    : shape_(shape), step_tokens_(step_tokens), drops_(shape.layers) {
   Ledger& ledger = ctx.ledger;
   const index_t l = shape.layers, e = shape.experts;
   bias_ = make2<Acc<S>>(ledger, "router", l, e);
@@ -35,6 +35,7 @@ void RouterState<S>::begin_step(std::int64_t valid_tokens) {
   counted_ = false;
   fill(scope_counts_, std::int64_t(0));
   fill(balance_, 0.0);
+  drops_.begin_step();
   fill(load_, std::int64_t(0));
   fill(probability_, 0.0);
   fill(z_, 0.0);
@@ -150,6 +151,7 @@ RouterReport RouterState<S>::end_step(const Grid& grid, Context& ctx) {
     report.bias_max.push_back(*hi);
     report.assignments += static_cast<std::int64_t>(total);
   }
+  report.drops = drops_.end_step(grid);
   set_bias(grid, report);
   return report;
 }

@@ -8,6 +8,7 @@
 #include "comm/grid.hpp"
 #include "kernels/routing.hpp"
 #include "model/batch.hpp"
+#include "model/moe/drop_stats.hpp"
 #include "model/shape.hpp"
 
 namespace capstan {
@@ -23,6 +24,7 @@ struct RouterReport {
   std::vector<double> max_over_mean;       ///< [L]
   std::vector<double> bias_min, bias_max;  ///< [L] of the bias used in this step
   std::int64_t assignments = 0;            ///< over all layers
+  DropReport drops;
 };
 
 /// The routers' terms of the objective, weighted: means over valid tokens of the step and
@@ -74,6 +76,8 @@ class RouterState {
   /// mean beta). Balance::sign: sign_bias.
   RouterReport end_step(const Grid& grid, Context& ctx);
 
+  /// What became of the assignments of the step.
+  DropStats& drops() { return drops_; }
   /// The pending bias of all layers [L, E]: train state.
   View2<Acc<S>> biases() const { return bias_; }
 
@@ -92,6 +96,7 @@ class RouterState {
 
   ModelShape shape_;
   index_t step_tokens_;
+  DropStats drops_;
   std::int64_t valid_tokens_ = 0;
   bool counted_ = false;  ///< scope_counts_ holds the whole step
   View2<Acc<S>> bias_;

@@ -75,7 +75,8 @@ TEST(Problems, AWrongValueInAnEarlierDeckIsStillReported) {
 
 TEST(Problems, ValuesWhoseEchoWouldBeAComment) {
   EXPECT_TRUE(contains(report(kLeast + "<job>\nname =#x\n"), "'#x' starts with #"));
-  EXPECT_TRUE(contains(report(kLeast, {"data/files=a,#b"}), "element 2: '#b' starts with"));
+  EXPECT_TRUE(
+      contains(report(kLeast, {"data/files=a,#b"}), "element 2: '#b' starts with"));
 }
 
 TEST(Problems, BinaryFiles) {
@@ -114,6 +115,13 @@ TEST(Rules, EachIsHeld) {
       {{"grid/pipe=3"}, "exceeds model/layers = 2"},
       {{"moe/waves=3"}, "moe/waves = 3 does not divide the 8 experts"},
       {{"moe/transport=reference", "grid/expert=2"}, "needs grid/expert = 1"},
+      {{"moe/transport=cells", "moe/experts=64", "moe/capacity_send=0.001"},
+       "rows, less than one"},
+      {{"moe/transport=ragged", "moe/capacity_receive=0.00001"}, "chunks of"},
+      {{"moe/transport=waterfill", "moe/capacity_receive=0.00001"}, "experts of"},
+      {{"moe/transport=pooled_wave", "moe/capacity_receive=0.00001"}, "banks of a wave"},
+      {{"moe/transport=pooled_wave", "moe/experts=514", "grid/expert=2"},
+       "moe/experts / grid/expert = 257"},
       {{"data/window_tokens=31"}, "is less than model/seq_len = 32"},
       {{"data/files=a,b", "data/weights=1"}, "1 numbers for 2 files"},
       {{"mixture3/files=a", "mixture3/weights=1,2"}, "mixture3/weights has 2 numbers"},
@@ -140,7 +148,6 @@ TEST(Support, WhatCannotRunIsNamed) {
   EXPECT_TRUE(unsupported(Deck::parse(kLeast, "x")).empty());
   for (const char* setting :
        {"grid/pipe=2", "grid/stages_per_rank=2", "model/scalar=bf16",
-        "moe/transport=ragged",
         "optimizer/kind=muonh", "mixture1/files=a", "scale/hidden=768",
         "memory/dense=sharded", "memory/optimizer=host", "memory/carry=host",
         "checkpoint/ranks_per_file=2", "data/tokenizer=t.json"}) {

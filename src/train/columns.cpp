@@ -61,14 +61,36 @@ void norm_columns(const StepReport& r, Row& row) {
   }
 }
 
+/// counts / assignments of all layers.
+double part(const std::vector<std::int64_t>& counts, const RouterReport& r) {
+  const auto sum = std::accumulate(counts.begin(), counts.end(), std::int64_t(0));
+  return double(sum) / double(std::max<std::int64_t>(1, r.assignments));
+}
+
+void drop_columns(const RouterReport& r, Row& row) {
+  const DropReport& d = r.drops;
+  row.real("drop_fraction", "1", "dropped / assignments",
+           part(d.sender, r) + part(d.receiver, r));
+  row.real("drop_sender_fraction", "1", "dropped because a sender's capacity was full",
+           part(d.sender, r));
+  row.real("drop_receiver_fraction", "1",
+           "dropped because a receiver's capacity was full", part(d.receiver, r));
+  row.real("spilled_fraction", "1", "kept by a later choice than the top K",
+           part(d.spilled, r));
+  row.real("pool_rows", "rows", "capacity of a sender's pool or cell; 0 = no limit",
+           mean(d.pool_rows));
+  row.real("capacity_effective", "1", "pool_rows over the mean load, after rounding",
+           mean(d.pool_factor));
+  row.real("bank_rows", "rows", "capacity of a receiver's bank or chunk; 0 = no limit",
+           mean(d.bank_rows));
+  row.real("bank_effective", "1", "bank_rows over the mean load, after rounding",
+           mean(d.bank_factor));
+}
+
 void router_columns(const StepReport& r, Row& row) {
   row.integer("assignments", "1", "token-expert assignments of valid tokens, all layers",
               r.router.assignments);
-  row.real("drop_fraction", "1", "dropped / assignments", 0.0);
-  row.real("drop_sender_fraction", "1", "dropped because a sender's capacity was full",
-           0.0);
-  row.real("drop_receiver_fraction", "1",
-           "dropped because a receiver's capacity was full", 0.0);
+  drop_columns(r.router, row);
   row.real("padding_skipped", "1", "part of the step's tokens that was padding",
            double(r.padding_tokens) / double(std::max<std::int64_t>(1, r.step_tokens)));
   row.real("routing_entropy", "nats", "entropy of assignment fractions, mean over layers",
@@ -121,11 +143,13 @@ void speed_columns(const StepReport& r, const RunFigures& figures, const Comm& w
 }  // namespace
 
 const std::vector<std::string>& phase_names() {
+  // clang-format off
   static const std::vector<std::string> names = {
-      "data",           "embedding",        "norm",   "attention_gemm", "attention_heads",
-      "attention_core", "router",           "latent", "dispatch_plan",  "exchange",
-      "permute",        "experts_gemm",     "swiglu", "shared_experts", "residual",
-      "head",           "reduce_gradients", "norms",  "optimizer",      "balance"};
+      "data", "embedding", "norm", "attention_gemm", "attention_heads", "attention_core",
+      "router", "latent", "dispatch_plan", "exchange", "exchange_wait", "permute",
+      "experts_gemm", "swiglu", "shared_experts", "residual", "head", "reduce_gradients",
+      "norms", "optimizer", "balance"};
+  // clang-format on
   return names;
 }
 

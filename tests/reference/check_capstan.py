@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 import reference
-from features import FEATURES, GRIDS, WAYS
+from features import FEATURES, GRIDS, TIGHT, TRANSPORTS, WAYS
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TOLERANCE = 1e-9
@@ -81,9 +81,12 @@ def check_case(program, folder, name, ranks, overrides):
         return False
     padding = (dump["batch"]["segments"] < 0).any().item()
     several = (dump["batch"]["segments"] > 0).any().item()
+    layers = dump["router"].values()
+    dropped = any(((r["experts"] >= 0) & (r["accepted"] == 0)).any() for r in layers)
+    should_drop = set(TIGHT) <= set(overrides)
     table = reference.check(dump, TOLERANCE)
     worst = max(table.rows, key=reference.size_of)
-    good = not table.failed() and padding and several
+    good = not table.failed() and padding and several and dropped == should_drop
     print(
         f"  {'ok ' if good else 'BAD'} {name:24s} {len(table.rows)} comparisons, "
         f"worst {worst[1]:.1e} {worst[0]}",
@@ -91,6 +94,8 @@ def check_case(program, folder, name, ranks, overrides):
     )
     if not padding or not several:
         print("      the batch has no padding, or only one document a sequence")
+    if dropped != should_drop:
+        print(f"      assignments were {'' if dropped else 'not '}dropped")
     if table.failed():
         table.print(everything=False)
     return good
@@ -104,7 +109,7 @@ def main():
     )
     cases = {name: (1, overrides) for name, overrides in {**FEATURES, **WAYS}.items()}
     if shutil.which("mpirun"):
-        cases.update(GRIDS)
+        cases.update({**GRIDS, **TRANSPORTS})
     else:
         print("  no mpirun here: grids of several ranks are left out")
     if words:

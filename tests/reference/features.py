@@ -58,6 +58,49 @@ GRIDS = {
     "expert_2_micro_batches": (2, ["grid/expert=2", "grid/micro_batches=2"]),
 }
 
+# Transports that drop: the reference is told which assignments, and what spill made of
+# them; values and gradients must then agree as ever.
+TIGHT = ["moe/capacity_send=1", "moe/capacity_receive=1"]
+TRANSPORTS = {
+    "cells": (1, ["moe/transport=cells", *TIGHT]),
+    "cells_by_weight": (1, ["moe/transport=cells", "moe/drop_policy=weight", *TIGHT]),
+    "spill": (1, ["moe/transport=spill", *TIGHT]),
+    "spill_softmax": (1, ["moe/transport=spill", "moe/score=softmax", *TIGHT]),
+    "pooled_wave": (1, ["moe/transport=pooled_wave", "moe/waves=3", *TIGHT]),
+    "expert_2_cells": (
+        2,
+        ["grid/expert=2", "moe/transport=cells", "moe/waves=3", *TIGHT],
+    ),
+    "expert_2_spill": (2, ["grid/expert=2", "moe/transport=spill", *TIGHT]),
+    "expert_2_pooled_wave": (
+        2,
+        ["grid/expert=2", "moe/transport=pooled_wave", "moe/waves=3", *TIGHT],
+    ),
+    "expert_2_pooled_wave_recompute": (
+        2,
+        [
+            "grid/expert=2",
+            "moe/transport=pooled_wave",
+            "model/recompute=moe",
+            "grid/micro_batches=2",
+            *TIGHT,
+        ],
+    ),
+    "expert_2_ragged": (
+        2,
+        ["grid/expert=2", "moe/transport=ragged", "moe/waves=3", *TIGHT],
+    ),
+    "expert_2_ragged_rotate": (
+        2,
+        ["grid/expert=2", "moe/transport=ragged", "moe/drop_policy=rotate", *TIGHT],
+    ),
+    "data_2_expert_2_waterfill": (
+        4,
+        ["grid/data=2", "grid/expert=2", "moe/transport=waterfill", *TIGHT],
+    ),
+    "expert_2_waves": (2, ["grid/expert=2", "moe/waves=3"]),
+}
+
 # Terms of the objective that the reference knows; not every one is served by the trainer.
 OBJECTIVES = {
     "aux_loss": ["moe/balance=aux", "moe/aux_loss=0.3"],

@@ -242,21 +242,28 @@ def swiglu(x, gate, up, down):
     return (F.silu(x @ gate) * (x @ up)) @ down
 
 
-def route(shape, logits, bias, experts=None):
+def route(shape, logits, bias, experts=None, routed=None):
     """(experts [T, K], weights [T, K]): top-k of logits + bias, weights from the logits.
 
-    Ties go to the lower index. Given `experts`, the selection is theirs.
+    Ties go to the lower index. Given `experts`, the selection is theirs. Given `routed`
+    (experts after spill), the weights are theirs, over the sum of the selected.
     """
     if experts is None:
-        ranked = torch.sort(logits.detach() + bias, dim=-1, descending=True, stable=True)
-        experts = ranked.indices[:, : shape.top_k]
+        experts = ranked(logits, bias)[:, : shape.top_k]
     chosen = logits.gather(1, experts)
+    used = chosen if routed is None else logits.gather(1, routed)
     if shape.score == "sigmoid":
-        score = torch.sigmoid(chosen)
+        score, used = torch.sigmoid(chosen), torch.sigmoid(used)
     else:
         # The shift keeps exp in range and is a constant: but for the 1e-9 it cancels.
-        score = torch.exp(chosen - chosen.max(-1, keepdim=True).values.detach())
-    return experts, shape.score_sum * score / (score.sum(-1, keepdim=True) + 1e-9)
+        shift = chosen.max(-1, keepdim=True).values.detach()
+        score, used = torch.exp(chosen - shift), torch.exp(used - shift)
+    return experts, shape.score_sum * used / (score.sum(-1, keepdim=True) + 1e-9)
+
+
+def ranked(logits, bias):
+    """All experts of each token, best first [T, E]."""
+    return torch.sort(logits.detach() + bias, dim=-1, descending=True, stable=True).indices
 
 
 def round_to_bf16(x):
@@ -284,17 +291,16 @@ def routed_experts(p, prefix, z, experts, weights):
 def moe(shape, p, prefix, x, segments, fixed=None):
     """The MoE branch on the normed block input x [B, S, D], and what the router did.
 
-    `fixed` may hold "experts" [T, K] (selection to use) and "accepted" [T, K] (0:
-    dropped).
+    `fixed` may hold "experts" [T, K] (selection to use), "routed" [T, K] (experts after
+    spill) and "accepted" [T, K] (0: dropped).
     """
     fixed = fixed or {}
     flat, valid = x.flatten(0, 1), segments.flatten() >= 0
     logits = flat @ p[f"{prefix}/router"]
     if shape.router_precision == "bf16_out":
         logits = round_to_bf16(logits)
-    experts, weights = route(
-        shape, logits, p[f"{prefix}/router_bias"].detach(), fixed.get("experts")
-    )
+    bias, routed = p[f"{prefix}/router_bias"].detach(), fixed.get("routed")
+    experts, weights = route(shape, logits, bias, fixed.get("experts"), routed)
     kept = weights * valid[:, None]
     if "accepted" in fixed:
         kept = kept * fixed["accepted"]
@@ -303,7 +309,7 @@ def moe(shape, p, prefix, x, segments, fixed=None):
         z = rms_norm(
             flat @ p[f"{prefix}/latent_down"], shape.norm_eps, p[f"{prefix}/latent_norm"]
         )
-    y = routed_experts(p, prefix, z, experts, kept)
+    y = routed_experts(p, prefix, z, experts if routed is None else routed, kept)
     if shape.latent_width:
         y = y @ p[f"{prefix}/latent_up"]
     for n in range(shape.shared_experts):
@@ -313,7 +319,13 @@ def moe(shape, p, prefix, x, segments, fixed=None):
     y = y.view_as(x)
     if "moe" in shape.sconv:
         y = short_conv(y, p[f"{prefix}/sconv_out"], segments)
-    return y, {"logits": logits, "experts": experts, "weights": weights, "valid": valid}
+    return y, {
+        "logits": logits,
+        "experts": experts,
+        "weights": weights,
+        "valid": valid,
+        "ranked": ranked(logits, bias),
+    }
 
 
 def router_losses(shape, routing):

@@ -80,12 +80,43 @@ class Table:
 
 
 def fixed_choices(dump, shape):
-    """Drops of the dump, by layer: capacities decide them, which this model has not."""
+    """Drops and spills of the dump, by layer: capacities decide them, which this model has
+    not."""
     out = []
+    spill = deck_value(dump["deck"], "moe", "transport") == "spill"
     for layer in range(shape.layers):
-        accepted = dump["router"].get(f"layer_{layer:03d}", {}).get("accepted")
-        out.append({} if accepted is None else {"accepted": accepted.double()})
+        theirs = dump["router"].get(f"layer_{layer:03d}", {})
+        fixed = {}
+        if "accepted" in theirs:
+            fixed["accepted"] = theirs["accepted"].double()
+        if spill and "experts" in theirs:
+            fixed["routed"] = theirs["experts"].long().clamp(min=0)
+        out.append(fixed)
     return out
+
+
+def deck_value(deck, block, key):
+    """A value of deck.used, or None."""
+    inside = False
+    for line in deck.splitlines():
+        words = line.split("#")[0].split("=")
+        if words[0].strip().startswith("<"):
+            inside = words[0].strip() == f"<{block}>"
+        elif inside and words[0].strip() == key:
+            return words[1].strip()
+    return None
+
+
+def allowed_experts(ours, theirs, spill):
+    """Which of their experts [T, K] may stand there: the selected, or after spill one of
+    the three choices that follow the K, each once."""
+    same = theirs == ours["experts"]
+    if not spill:
+        return same
+    k = theirs.shape[1]
+    after = (theirs[:, :, None] == ours["ranked"][:, None, k : k + 3]).any(-1)
+    twice = (theirs[:, :, None] == theirs[:, None, :]).sum(-1) > 1
+    return (same | after) & ~twice
 
 
 def compare_routing(table, dump, routing):
@@ -96,7 +127,8 @@ def compare_routing(table, dump, routing):
             table.problem(f"router/{name}", "not in the dump")
             continue
         valid = ours["valid"]
-        differ = theirs["experts"].long() != ours["experts"]
+        spill = deck_value(dump["deck"], "moe", "transport") == "spill"
+        differ = ~allowed_experts(ours, theirs["experts"].long(), spill)
         flips = differ[valid].any(-1).sum().item()
         if flips:
             note = f"{flips} of {valid.sum().item()} tokens routed elsewhere"

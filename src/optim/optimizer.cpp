@@ -6,12 +6,27 @@
 
 namespace capstan {
 
+namespace {
+View1<double> part_of(const View1<double>& x, index_t first, index_t n) {
+  return View1<double>(x.data() + first, n);
+}
+}  // namespace
+
 template <class S>
 Optimizer<S>::Optimizer(const Deck& deck, ParamStore<S>& params, Context& ctx)
     : params_(params), groups_(groups_from_deck(deck)) {
   for (const ParamSlot& slot : params.slots()) {
     group_.push_back(group_of(groups_, slot.spec.name));
   }
+  index_t blocks = 0;
+  for (const ParamSlot& slot : params.slots()) {
+    blocks += update_blocks(slot.size());
+    if (!slot.spec.expert) dense_blocks_ = blocks;
+  }
+  squares_ = make1<double>(ctx.ledger, "norms", blocks);
+  square_sums_ =
+      make1<double>(ctx.ledger, "norms",
+                    update_blocks(dense_blocks_) + update_blocks(blocks - dense_blocks_));
   first_ = make1<Acc<S>>(ctx.ledger, "moments", params.size());
   second_ = make1<Acc<S>>(ctx.ledger, "moments", params.size());
 }
@@ -21,8 +36,10 @@ void Optimizer<S>::step(double lr_factor, double grad_scale, Context& ctx) {
   const Region region(ctx.timers, "optimizer");
   ++updates_;
   constexpr bool kSeparateWeights = !std::is_same_v<S, Acc<S>>;
+  index_t block = 0;
   for (std::size_t i = 0; i < params_.slots().size(); ++i) {
     const ParamSlot& slot = params_.slots()[i];
+    const index_t blocks = update_blocks(slot.size());
     const ParamGroup& group = groups_[group_[i]];
     AdamStep step;
     step.lr = group.lr * lr_factor;
@@ -36,8 +53,24 @@ void Optimizer<S>::step(double lr_factor, double grad_scale, Context& ctx) {
     adamw<S>(step, params_.part(params_.gradients(), slot),
              params_.part(params_.masters(), slot), params_.part(first_, slot),
              params_.part(second_, slot),
-             kSeparateWeights ? params_.part(params_.weights(), slot) : View1<S>());
+             kSeparateWeights ? params_.part(params_.weights(), slot) : View1<S>(),
+             part_of(squares_, block, blocks));
+    block += blocks;
   }
+}
+
+template <class S>
+double Optimizer<S>::update_norm(const Grid& grid) const {
+  const index_t dense = update_blocks(dense_blocks_), all = square_sums_.extent(0);
+  const index_t experts = index_t(squares_.extent(0)) - dense_blocks_;
+  block_sums(part_of(squares_, 0, dense_blocks_), part_of(square_sums_, 0, dense));
+  block_sums(part_of(squares_, dense_blocks_, experts),
+             part_of(square_sums_, dense, all - dense));
+  const std::vector<double> sums = to_host<double>(square_sums_);
+  double of_dense = 0, of_experts = 0;
+  for (index_t i = 0; i < all; ++i) (i < dense ? of_dense : of_experts) += sums[i];
+  return std::sqrt(of_dense +
+                   grid.expert_group.all_reduce_value(of_experts, Reduce::sum));
 }
 
 template <class S>

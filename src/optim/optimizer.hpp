@@ -24,6 +24,10 @@ class Optimizer {
   /// `grad_scale`.
   void step(double lr_factor, double grad_scale, Context& ctx);
 
+  /// Norm of what the last step took from the masters, every parameter counted once.
+  /// Collective over grid.expert_group.
+  double update_norm(const Grid& grid) const;
+
   const std::vector<ParamGroup>& groups() const { return groups_; }
   View1<Acc<S>> first() const { return first_; }
   View1<Acc<S>> second() const { return second_; }
@@ -35,6 +39,10 @@ class Optimizer {
   std::vector<ParamGroup> groups_;
   std::vector<std::size_t> group_;  ///< of each slot
   View1<Acc<S>> first_, second_;
+  /// Sums of squares of the last update by blocks of elements, and their sums by blocks:
+  /// those of dense tensors, then those of experts.
+  View1<double> squares_, square_sums_;
+  index_t dense_blocks_ = 0;
   std::int64_t updates_ = 0;
 };
 

@@ -59,6 +59,8 @@ void norm_columns(const StepReport& r, Row& row) {
     row.real("param_norm_" + param_kinds()[k], "1", "the same of one kind of parameter",
              r.parameter.by_kind[k]);
   }
+  row.real("update_ratio", "1", "norm of the step's update / param_norm",
+           r.update_norm / r.parameter.total);
 }
 
 /// counts / assignments of all layers.

@@ -18,7 +18,8 @@ struct StepReport {
   RouterTerms router_terms;                       ///< the two parts of aux
   std::vector<double> lr;                         ///< of each parameter group
   Norms gradient;
-  Norms parameter;  ///< of the masters before the update
+  Norms parameter;         ///< of the masters before the update
+  double update_norm = 0;  ///< of what the step took from the masters
   RouterReport router;
   double seconds = 0;                           ///< wall time of the step on this rank
   std::map<std::string, double> phase_seconds;  ///< exclusive, of this rank

@@ -115,6 +115,10 @@ void Stepper<S>::update(StepReport& report) {
     report.lr.push_back(group.lr * factor);
   }
   state_.optimizer.step(factor, scale, ctx_);
+  {
+    const Region region(ctx_.timers, "norms");
+    report.update_norm = state_.optimizer.update_norm(grid_);
+  }
   report.router = state_.model.routers().end_step(grid_, ctx_);
   state_.step = report.step;
   state_.tokens = report.tokens;

@@ -69,6 +69,43 @@ TYPED_TEST(AdamW, FollowsTheFormulaOverSeveralSteps) {
   }
 }
 
+TYPED_TEST(AdamW, SquaresAreThoseOfTheUpdateInFixedOrder) {
+  using S = TypeParam;
+  for (const index_t n : {1, 2047, 2048, 2049, 10007}) {
+    const Values before = as_float(normal_values(n, 4)), zero(n, 0.0);
+    const Values gradient = as_float(normal_values(n, 5, 0.3));
+    const State after = reference_step(step_number(1), gradient, {before, zero, zero});
+    Values want((n + 2047) / 2048, 0.0);
+    for (index_t i = 0; i < n; ++i) {
+      want[i / 2048] += (before[i] - after.w[i]) * (before[i] - after.w[i]);
+    }
+    View1<double> squares("squares", update_blocks(n)), again("again", update_blocks(n));
+    View1<double> none;
+    const auto run = [&](View1<double> sums) {
+      auto w = view1<S>(before), m = view1<S>(zero), v = view1<S>(zero);
+      adamw<S>(step_number(1), view1<S>(gradient), w, m, v, View1<S>(), sums);
+      return values(w);
+    };
+    const Values moved = run(squares);
+    EXPECT_LE(relative_error(values(squares), want), 5 * kTolerance<S>) << n;
+    // The sums change nothing in the update, and one thread adds as several do.
+    EXPECT_EQ(moved, run(none));
+    with_one_thread([&] { run(again); });
+    EXPECT_EQ(values(squares), values(again));
+  }
+}
+
+TEST(BlockSums, OfConsecutiveElements) {
+  for (const index_t n : {0, 1, 2048, 5000}) {
+    const Values x = normal_values(n, 6);
+    View1<double> sums("sums", update_blocks(n));
+    block_sums(view1<double>(x), sums);
+    Values want((n + 2047) / 2048, 0.0);
+    for (index_t i = 0; i < n; ++i) want[i / 2048] += x[i];
+    EXPECT_LE(relative_error(values(sums), want), 1e-12) << n;
+  }
+}
+
 TYPED_TEST(AdamW, CopiesTheMasterToTheWeights) {
   using S = TypeParam;
   const index_t n = 3001;

@@ -6,11 +6,11 @@
 #if CAPSTAN_CUBLAS
 #include <cublas_v2.h>
 
-#include <Kokkos_Core.hpp>
 #include <cstdio>
 #include <string>
 
 #include "base/error.hpp"
+#include "base/types.hpp"
 
 namespace capstan::blas {
 

@@ -7,6 +7,7 @@
 
 #include "base/error.hpp"
 #include "base/hash.hpp"
+#include "io/publish.hpp"
 #include "train/checkpoint_index.hpp"
 
 namespace capstan {
@@ -121,6 +122,12 @@ std::string CheckpointInfo::text(const std::string& name) const {
   throw Error(Exit::file, path + " has no text " + name);
 }
 
+std::vector<std::int64_t> CheckpointInfo::integers(const std::string& name) const {
+  if (const auto* x = ckpt::value_of<std::vector<std::int64_t>>(attributes, name))
+    return *x;
+  throw Error(Exit::file, path + " has no integers " + name);
+}
+
 CheckpointInfo read_checkpoint_info(const std::string& path) {
   return {path, ckpt::read_index(path).attributes};
 }
@@ -139,6 +146,32 @@ std::vector<std::string> list_checkpoints(const std::string& folder) {
   });
   for (std::string& name : found) name = folder + "/" + name;
   return found;
+}
+
+std::vector<std::string> latest_checkpoints(const std::string& folder) {
+  std::vector<std::string> choices = list_checkpoints(folder);
+  if (!fs::exists(folder + "/latest")) return choices;
+  std::string name = read_text(folder + "/latest");
+  name.resize(name.find_last_not_of(" \n") + 1);
+  const std::string named = folder + "/" + name;
+  choices.erase(std::remove(choices.begin(), choices.end(), named), choices.end());
+  choices.insert(choices.begin(), named);
+  return choices;
+}
+
+CheckpointInfo readable_checkpoint(const std::string& which, const std::string& folder) {
+  if (which != "latest") return read_checkpoint_info(which);
+  std::string problems;
+  for (const std::string& path : latest_checkpoints(folder)) {
+    try {
+      return read_checkpoint_info(path);
+    } catch (const Error& error) {
+      problems += std::string("\n  ") + error.what();
+    }
+  }
+  throw Error(Exit::file, problems.empty()
+                              ? "no complete checkpoint in " + folder
+                              : "no usable checkpoint in " + folder + ":" + problems);
 }
 
 }  // namespace capstan

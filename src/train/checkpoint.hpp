@@ -83,6 +83,7 @@ struct CheckpointInfo {
   index_t integer(const std::string& name) const;
   double real(const std::string& name) const;
   std::string text(const std::string& name) const;
+  std::vector<std::int64_t> integers(const std::string& name) const;
 };
 
 /// Attributes only. Error(Exit::file).
@@ -90,6 +91,12 @@ CheckpointInfo read_checkpoint_info(const std::string& path);
 /// Complete checkpoints of a folder (by name), newest first; empty when there is no such
 /// folder.
 std::vector<std::string> list_checkpoints(const std::string& folder);
+/// The order in which "latest" tries them: the one that folder/latest names, then the
+/// newest first.
+std::vector<std::string> latest_checkpoints(const std::string& folder);
+/// Attributes of checkpoint `which`, or for "latest" of the first in that order that has
+/// readable ones. Error(Exit::file) when there is none.
+CheckpointInfo readable_checkpoint(const std::string& which, const std::string& folder);
 
 struct LoadOptions {
   bool only_wanted =

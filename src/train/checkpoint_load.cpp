@@ -197,16 +197,9 @@ CheckpointInfo load_latest(const std::string& folder,
                            Log& log, const LoadOptions& options) {
   std::string text;
   if (world.rank() == 0) {
-    std::vector<std::string> choices = list_checkpoints(folder);
-    if (fs::exists(folder + "/latest")) {
-      std::string name = read_text(folder + "/latest");
-      name.resize(name.find_last_not_of(" \n") + 1);
-      const std::string named = folder + "/" + name;
-      choices.erase(std::remove(choices.begin(), choices.end(), named), choices.end());
-      choices.insert(choices.begin(), named);
-    } else if (!choices.empty()) {
+    const std::vector<std::string> choices = latest_checkpoints(folder);
+    if (!choices.empty() && !fs::exists(folder + "/latest"))
       log.warn("%s/latest is missing; trying the newest checkpoint", folder.c_str());
-    }
     text = join(choices, "\n");
   }
   std::string all_problems;

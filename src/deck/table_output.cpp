@@ -23,6 +23,10 @@ Block checkpoint_table() {
       integer("keep_every")
           .at_least(0)
           .doc("Besides them, keep every so many-th checkpoint for ever. 0 = none."),
+      flag("check_replicas")
+          .otherwise("true")
+          .doc("Before each save, compare what several ranks hold copies of, bit for "
+               "bit; stop with exit code 3 where they differ."),
       integer("ranks_per_file")
           .otherwise("1")
           .at_least(1)

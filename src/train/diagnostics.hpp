@@ -70,6 +70,6 @@ void write_timing(const std::string& path, int segment, std::int64_t steps,
 
 /// Rate of one large product of type S on this rank, GFLOP/s: the best of a few tries.
 template <class S>
-double measure_gemm_peak(Context& ctx);
+double measure_gemm_peak();
 
 }  // namespace capstan

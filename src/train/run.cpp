@@ -177,11 +177,24 @@ StepReport Run<S>::one_step(const RunDir& dir) {
   return report;
 }
 
+/// What does not belong to a step: the status line, at most once a second, and requests.
+template <class S>
+typename Run<S>::Requests Run<S>::between_steps(const RunDir& dir) {
+  const Region region(ctx_.timers, "diagnostics");
+  const double now = run_clock_.seconds();
+  if (now - last_status_ > 1) {
+    set_status(dir, "running");
+    last_status_ = now;
+  }
+  return requests(dir);
+}
+
 template <class S>
 Exit Run<S>::train() {
   RunDir dir(line_.run_dir, grid_.world);
   start_files(dir);
   restart(dir);
+  gemm_peak_gflops_ = measure_gemm_peak<S>();
   diagnostics_ =
       std::make_unique<Diagnostics>(dir, facts(), deck_.flag("diagnostics/history"),
                                     deck_.integer("diagnostics/experts_every"), ctx_);
@@ -191,28 +204,40 @@ Exit Run<S>::train() {
   bool first = true;
   while (state_.step < total_steps_ && !asked.stop) {
     const StepReport report = one_step(dir);
-    if (crossed(deck_.integer("eval/every_tokens"), report)) evaluate_now(dir);
-    set_status(dir, "running");
-    asked = requests(dir);
-    const bool due = crossed(deck_.integer("checkpoint/every_tokens"), report);
-    if (due || asked.checkpoint) save(dir);
     if (first)
       ctx_.timers.reset();  // the first step sizes buffers: not what timing.txt is about
     first = false;
+    if (crossed(deck_.integer("eval/every_tokens"), report)) evaluate_now(dir);
+    asked = between_steps(dir);
+    const bool due = crossed(deck_.integer("checkpoint/every_tokens"), report);
+    if (due || asked.checkpoint) {
+      save(dir);
+      write_times(dir);
+    }
   }
   return finish(dir, asked);
+}
+
+/// timing.txt so far, of all steps but the segment's first. A full disk is no error.
+template <class S>
+void Run<S>::write_times(const RunDir& dir) const {
+  const std::int64_t steps = std::max<std::int64_t>(0, state_.step - start_step_ - 1);
+  try {
+    write_timing(dir.timing(), dir.segment(), steps, steps * tokens_per_step(deck_),
+                 gemm_peak_gflops_, threads_, ctx_.timers, ctx_.ledger, grid_.world);
+  } catch (const Error& error) {
+    if (error.code() != Exit::file) throw;
+    ctx_.log.warn("no timing table: %s", error.what());
+  }
 }
 
 template <class S>
 Exit Run<S>::finish(const RunDir& dir, const Requests& asked) {
   const bool done = state_.step >= total_steps_;
+  const bool saved = saved_step_ == state_.step || save(dir);
   if (done && deck_.flag("eval/at_end") && evaluated_step_ != state_.step)
     evaluate_now(dir);
-  const bool saved = saved_step_ == state_.step || save(dir);
-  const Timers timers = ctx_.timers;
-  write_timing(dir.timing(), dir.segment(), state_.step - start_step_ - 1,
-               (state_.step - start_step_ - 1) * tokens_per_step(deck_),
-               measure_gemm_peak<S>(ctx_), threads_, timers, ctx_.ledger, grid_.world);
+  write_times(dir);
   if (!done) {
     diagnostics_->event(state_.step, state_.tokens, "stop", asked.why);
     ctx_.log.info("stopped: %s; restart with -r latest", asked.why.c_str());

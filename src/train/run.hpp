@@ -29,6 +29,8 @@ class Run {
 
   /// Trains to the end, or until asked to stop.
   Exit train();
+  /// One step from the initial state, nothing written: what -v does.
+  StepReport single_step() { return stepper_.run(); }
   /// --eval and --generate on the checkpoint of -r.
   Exit evaluate();
   Exit sample();
@@ -47,7 +49,10 @@ class Run {
   bool crossed(index_t every, const StepReport& report) const;
   void evaluate_now(const RunDir& dir);
   Requests requests(const RunDir& dir) const;
+  Requests between_steps(const RunDir& dir);
+  void check_replicas();
   bool save(const RunDir& dir);
+  void write_times(const RunDir& dir) const;
   Exit finish(const RunDir& dir, const Requests& asked);
   void set_status(const RunDir& dir, const std::string& what) const;
   Attributes attributes(int segment) const;
@@ -78,6 +83,7 @@ class Run {
     }
   };
   Clock run_clock_;
+  double gemm_peak_gflops_ = 0, last_status_ = -2;
   double step_seconds_ = 0, longest_step_ = 0, save_seconds_ = 1;
   double last_eval_ = 0, last_loss_ = 0;
 };

@@ -1,10 +1,11 @@
 // Restart, saving and requests of a run.
 #include <algorithm>
 
+#include "base/build_info.hpp"
 #include "base/signals.hpp"
 #include "io/publish.hpp"
 #include "train/length.hpp"
-#include "train/run.hpp"
+#include "train/replicas.hpp"
 
 namespace capstan {
 
@@ -14,7 +15,7 @@ long long ll(std::int64_t x) {
 }
 }  // namespace
 
-/// Log and deck.used. A fresh start in a directory with checkpoints is refused: it would
+/// Log. A fresh start in a directory with checkpoints is refused: it would
 /// mix two runs, and is most likely a forgotten -r.
 template <class S>
 void Run<S>::start_files(RunDir& dir) {
@@ -31,7 +32,6 @@ void Run<S>::start_files(RunDir& dir) {
   }
   if (grid_.world.rank() == 0) {
     ctx_.log.open(dir.log());
-    publish_text(dir.deck_used(), deck_.dump());
     dir.close_dead_files(ctx_.log);
   }
   ctx_.log.info("run=%s dir=%s segment=%d ranks=%d grid=%dx%dx%d threads=%d scalar=%s",
@@ -43,13 +43,14 @@ void Run<S>::start_files(RunDir& dir) {
 template <class S>
 void Run<S>::load(const std::string& folder, bool with_optimizer) {
   const auto wanted = state_pieces(state_, grid_, false, with_optimizer);
+  // First what the decks say: it explains shapes that do not fit.
+  if (with_optimizer) check_restart(readable_checkpoint(line_.restart, folder));
   LoadOptions options;
   options.only_wanted = !with_optimizer;
   const CheckpointInfo info =
       line_.restart == "latest"
           ? load_latest(folder, wanted, grid_.world, ctx_.log, options)
           : load_checkpoint(line_.restart, wanted, grid_.world, options);
-  if (with_optimizer) check_restart(info);
   model_.params().refresh_weights();
   state_.step = info.integer("step");
   state_.tokens = info.integer("tokens");
@@ -75,6 +76,17 @@ void Run<S>::check_restart(const CheckpointInfo& info) const {
     throw Error(Exit::deck, "these keys may not change at a restart from " + info.path +
                                 ":" + refused);
   }
+  const auto difference = [&](const char* what, const std::string& then,
+                              const std::string& now) {
+    if (then != now)
+      ctx_.log.info("restart: %s %s -> %s", what, then.c_str(), now.c_str());
+  };
+  const auto grid = info.integers("grid");
+  difference("grid",
+             format("%lldx%lldx%lld", ll(grid.at(0)), ll(grid.at(1)), ll(grid.at(2))),
+             format("%dx%dx%d", grid_.n_pipe, grid_.n_data, grid_.n_expert));
+  difference("code", info.text("version") + " " + info.text("commit"),
+             std::string(build_info().version) + " " + build_info().commit);
   if (info.integer("threads") != threads_) {
     ctx_.log.info(
         "restart: threads %lld -> %d: losses agree to rounding, not bit for bit",
@@ -99,12 +111,27 @@ void Run<S>::restart(RunDir& dir) {
                   ll(state_.tokens));
   }
   start_step_ = state_.step;
+  if (grid_.world.rank() == 0) publish_text(dir.deck_used(), deck_.dump());
+}
+
+/// Before the files of a good checkpoint may be replaced: are all copies still one state?
+template <class S>
+void Run<S>::check_replicas() {
+  if (!deck_.flag("checkpoint/check_replicas")) return;
+  const auto names = differing_replicas(state_, grid_);
+  if (names.empty()) return;
+  std::string list;
+  for (std::size_t i = 0; i < names.size() && i < 8; ++i) list += "\n  " + names[i];
+  throw Error(Exit::diverged,
+              format("step %lld: copies of %zu tensors differ between ranks:%s",
+                     ll(state_.step), names.size(), list.c_str()));
 }
 
 template <class S>
 bool Run<S>::save(const RunDir& dir) {
   const Region region(ctx_.timers, "checkpoint");
   const double begin = ctx_.timers.wall();
+  check_replicas();
   SaveOptions options;
   options.folder = dir.checkpoints();
   options.keep_last = deck_.integer("checkpoint/keep_last");
@@ -156,6 +183,7 @@ typename Run<S>::Requests Run<S>::requests(const RunDir& dir) const {
   template void Run<S>::load(const std::string&, bool);             \
   template void Run<S>::check_restart(const CheckpointInfo&) const; \
   template void Run<S>::restart(RunDir&);                           \
+  template void Run<S>::check_replicas();                           \
   template bool Run<S>::save(const RunDir&);                        \
   template typename Run<S>::Requests Run<S>::requests(const RunDir&) const;
 CAPSTAN_INSTANTIATE(CAPSTAN_RUN_STATE)

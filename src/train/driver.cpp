@@ -12,7 +12,7 @@
 #include "blas/gemm.hpp"
 #include "deck/support.hpp"
 #include "io/file.hpp"
-#include "train/run.hpp"
+#include "train/tiny.hpp"
 
 namespace capstan {
 
@@ -36,6 +36,13 @@ NodePlace node_place(const Comm& world) {
   return place;
 }
 
+Exit report_tiny(const StepReport& report, const Grid& grid, Context& ctx) {
+  ctx.log.info("tiny: ok loss=%.6f grad_norm=%.6f grid=%dx%dx%d seconds=%.3f",
+               report.cross_entropy, report.gradient.total, grid.n_pipe, grid.n_data,
+               grid.n_expert, report.seconds);
+  return Exit::done;
+}
+
 template <class S>
 Exit run_mode(const CommandLine& line, const Deck& deck, const Grid& grid, int threads,
               Context& ctx) {
@@ -45,6 +52,8 @@ Exit run_mode(const CommandLine& line, const Deck& deck, const Grid& grid, int t
       return run.evaluate();
     case CommandLine::Mode::generate:
       return run.sample();
+    case CommandLine::Mode::tiny:
+      return report_tiny(run.single_step(), grid, ctx);
     default:
       return run.train();
   }
@@ -61,10 +70,21 @@ Exit verify(const std::string& path, const Comm& world) {
   return problems.empty() ? Exit::done : Exit::file;
 }
 
+Exit build_and_run(const CommandLine& line, const Deck& deck, int threads,
+                   const Comm& world) {
+  const Grid grid = Grid::build(world, static_cast<int>(deck.integer("grid/pipe")),
+                                static_cast<int>(deck.integer("grid/data")),
+                                static_cast<int>(deck.integer("grid/expert")));
+  install_signal_handlers();
+  Context ctx(world.rank());
+  return deck.text("model/scalar") == "double"
+             ? run_mode<double>(line, deck, grid, threads, ctx)
+             : run_mode<float>(line, deck, grid, threads, ctx);
+}
+
 std::string not_served(const CommandLine& line) {
   if (line.mode == CommandLine::Mode::check_grids) return "--check-grids";
   if (line.mode == CommandLine::Mode::export_model) return "--export";
-  if (line.mode == CommandLine::Mode::tiny) return "-v";
   return "";
 }
 
@@ -74,16 +94,8 @@ Deck deck_for(const CommandLine& line) {
   if (!line.decks.empty() || line.restart.empty()) {
     return Deck::load(line.decks, line.overrides);
   }
-  std::string path = line.restart;
-  if (path == "latest") {
-    const auto found = list_checkpoints(line.run_dir + "/ckpt");
-    if (found.empty()) {
-      throw Error(Exit::file, "no complete checkpoint in " + line.run_dir + "/ckpt");
-    }
-    path = found.front();
-  }
-  return Deck::parse(read_checkpoint_info(path).text("deck"), path + " (deck)",
-                     line.overrides);
+  const CheckpointInfo info = readable_checkpoint(line.restart, line.run_dir + "/ckpt");
+  return Deck::parse(info.text("deck"), info.path + " (deck)", line.overrides);
 }
 
 Exit drive(const CommandLine& line, const Deck& deck, const Comm& world) {
@@ -94,17 +106,16 @@ Exit drive(const CommandLine& line, const Deck& deck, const Comm& world) {
   if (threads == 0) threads = std::max(1, usable_cores() / place.ranks);
   const Runtime runtime(threads, place.local_rank);
   if (line.mode == CommandLine::Mode::verify) return verify(line.verify, world);
+  const bool tiny = line.mode == CommandLine::Mode::tiny;
   std::vector<std::string> lines = unsupported(deck);
-  for (const std::string& text : missing_for_run(deck)) lines.push_back(text);
+  if (!tiny) {
+    for (const std::string& text : missing_for_run(deck)) lines.push_back(text);
+  }
   refuse("this deck cannot be run", lines);
-  const Grid grid = Grid::build(world, static_cast<int>(deck.integer("grid/pipe")),
-                                static_cast<int>(deck.integer("grid/data")),
-                                static_cast<int>(deck.integer("grid/expert")));
-  install_signal_handlers();
-  Context ctx(world.rank());
-  return deck.text("model/scalar") == "double"
-             ? run_mode<double>(line, deck, grid, threads, ctx)
-             : run_mode<float>(line, deck, grid, threads, ctx);
+  if (!tiny) return build_and_run(line, deck, threads, world);
+  const RandomTokens tokens;
+  return build_and_run(line, tiny_deck(deck, world.size(), tokens.prefix()), threads,
+                       world);
 }
 
 std::string config_text() {

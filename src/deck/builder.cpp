@@ -116,7 +116,44 @@ void DeckBuilder::add_assignment(const Assignment& a) {
     return complain(a.where, path + ": " + why, a.line);
   }
   bad_.erase(path);
-  deck_.values_[path] = {*value, true};
+  deck_.values_[path] = {*value, true, ""};
+}
+
+/// Values that <scale> derives for keys that nobody gave.
+void DeckBuilder::apply_scale() {
+  const GivenValue given = [&](const string& path) -> const string* {
+    const auto found = deck_.values_.find(path);
+    return found == deck_.values_.end() ? nullptr : &found->second.text;
+  };
+  std::vector<int> groups;
+  for (const auto& [heading, where] : headings_) {
+    const Block* block = find_block(heading);
+    if (block && block->name == "group") groups.push_back(std::stoi(heading.substr(5)));
+  }
+  ScaleResult result = derive_scale(given, groups);
+  for (const auto& problem : result.problems) {
+    const auto place = places_.find("scale/hidden");
+    if (bad_.insert(problem.path).second)
+      complain(place == places_.end() ? first_source_ : place->second, problem.what);
+  }
+  derived_ = std::move(result.values);
+  std::vector<const Derived*> fresh;
+  for (const Derived& d : derived_)
+    if (!given(d.path) && !bad_.count(d.path)) fresh.push_back(&d);
+  for (const Derived* d : fresh) {
+    deck_.values_[d->path] = {d->text, false, ""};
+    headings_.emplace(d->path.substr(0, d->path.find('/')), first_source_);
+  }
+}
+
+/// The echo says by which rule a key has its value, or what the rule would have said.
+void DeckBuilder::note_rules() {
+  for (const Derived& d : derived_) {
+    const auto found = deck_.values_.find(d.path);
+    if (found == deck_.values_.end()) continue;
+    const bool follows = found->second.text == d.text;
+    found->second.rule = follows ? d.rule : "given, the rule says " + d.text;
+  }
 }
 
 void DeckBuilder::fill(const Block& block, const string& heading) {
@@ -129,11 +166,11 @@ void DeckBuilder::fill(const Block& block, const string& heading) {
                path + " is required (" + describe(key) + ")");
       bad_.insert(path);
     } else if (key.inherits.empty()) {
-      deck_.values_[path] = {key.fallback, false};
+      deck_.values_[path] = {key.fallback, false, ""};
     } else if (bad_.count(key.inherits)) {
       bad_.insert(path);
     } else {
-      deck_.values_[path] = {deck_.at(key.inherits).text, false};
+      deck_.values_[path] = {deck_.at(key.inherits).text, false, ""};
     }
   }
 }
@@ -184,7 +221,9 @@ void DeckBuilder::throw_if_any() const {
 }
 
 Deck DeckBuilder::finish() {
+  apply_scale();
   fill_defaults();
+  note_rules();
   apply_rules();
   throw_if_any();
   return std::move(deck_);

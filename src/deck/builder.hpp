@@ -8,6 +8,7 @@
 #include "deck/deck.hpp"
 #include "deck/key.hpp"
 #include "deck/lexer.hpp"
+#include "deck/scale.hpp"
 
 namespace capstan {
 
@@ -25,6 +26,8 @@ class DeckBuilder {
   void add_assignment(const Assignment& a);
   void complain(const std::string& where, const std::string& what, int line = 0);
   bool check_heading(const Assignment& heading);
+  void apply_scale();
+  void note_rules();
   void fill(const Block& block, const std::string& heading);
   void fill_defaults();
   void apply_rules();
@@ -37,6 +40,7 @@ class DeckBuilder {
       headings_;  ///< block heading -> where it was first seen
   std::map<std::string, std::string> places_;  ///< path -> where its value was given last
   std::map<std::string, std::string> seen_;    ///< file and path -> where, for duplicates
+  std::vector<Derived> derived_;               ///< by <scale>
   std::set<std::string> bad_;                  ///< paths without a usable value
 };
 

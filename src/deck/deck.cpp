@@ -117,14 +117,21 @@ std::vector<int> Deck::numbered(const string& stem) const {
 }
 
 string Deck::dump() const {
+  return dump(true);
+}
+
+string Deck::dump(bool with_rules) const {
   string out = "# every key of the run, defaults included\n";
   const auto put = [&](const Block& block, const string& heading) {
     out += "\n<" + heading + ">\n";
     for (const auto& key : block.keys) {
       string line = key.name;
       line.resize(std::max<std::size_t>(line.size(), 18), ' ');
-      line += " = " + at(heading + "/" + key.name).text;
-      out += string(line, 0, line.find_last_not_of(' ') + 1) + "\n";
+      const Value& value = at(heading + "/" + key.name);
+      line += " = " + value.text;
+      line.erase(line.find_last_not_of(' ') + 1);
+      if (with_rules && !value.rule.empty()) line += "  # scale: " + value.rule;
+      out += line + "\n";
     }
   };
   for (const auto& block : deck_blocks()) {
@@ -139,7 +146,7 @@ string Deck::dump() const {
 
 std::uint64_t Deck::hash() const {
   std::uint64_t h = 0xcbf29ce484222325ull;  // FNV-1a, 64 bits
-  for (const char c : dump()) {
+  for (const char c : dump(false)) {
     h ^= static_cast<unsigned char>(c);
     h *= 0x100000001b3ull;
   }

@@ -39,9 +39,10 @@ class Deck {
   /// Numbers n for which block "<stem>n" appears, ascending.
   std::vector<int> numbered(const std::string& stem) const;
 
-  /// The deck with every default, itself a valid deck (`deck.used`).
+  /// The deck with every default, itself a valid deck (`deck.used`). Keys that <scale>
+  /// derives carry the rule as a comment.
   std::string dump() const;
-  /// Hash of dump().
+  /// Hash of dump() without those comments.
   std::uint64_t hash() const;
 
   struct Difference {
@@ -55,9 +56,11 @@ class Deck {
   struct Value {
     std::string text;
     bool given = false;
+    std::string rule;  ///< where <scale> derives the key: how, for the echo
   };
   friend class DeckBuilder;
   const Value& at(const std::string& path) const;
+  std::string dump(bool with_rules) const;
   std::map<std::string, Value> values_;
 };
 

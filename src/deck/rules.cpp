@@ -178,6 +178,45 @@ string range_problem(const Deck& d, const string& block) {
          show(d, block + "/first_tokens");
 }
 
+string reaim_problem(const Deck& d) {
+  const index_t from = d.integer("schedule/reaim_from_tokens");
+  const index_t planned = d.integer("schedule/planned_tokens");
+  if (from == 0)
+    return planned == 0 ? "" : "schedule/planned_tokens needs schedule/reaim_from_tokens";
+  if (planned <= from)
+    return "schedule/reaim_from_tokens = " + number(from) +
+           " needs schedule/planned_tokens, the length before, beyond it";
+  if (d.integer("schedule/tokens") <= from)
+    return show(d, "schedule/tokens") + " is not after " +
+           show(d, "schedule/reaim_from_tokens");
+  return "";
+}
+
+bool decays(const string& kind) {
+  return kind == "adamw" || kind == "muon";
+}
+
+/// A weight decay that would do nothing. (A group's that equals the one of <optimizer>
+/// may be inherited: a dump gives every key.)
+string decay_problem(const Deck& d, const string& block) {
+  const string path = block + "/weight_decay";
+  if (!d.given(path) || d.real(path) == 0 || decays(d.text(block + "/kind"))) return "";
+  return path + " has no effect on kind = " + d.text(block + "/kind") +
+         "; adamw and muon have weight decay";
+}
+
+string group_decay_problem(const Deck& d, const string& block) {
+  const bool inherited =
+      d.real(block + "/weight_decay") == d.real("optimizer/weight_decay");
+  return inherited ? "" : decay_problem(d, block);
+}
+
+string default_decay_problem(const Deck& d) {
+  for (const int n : d.numbered("group"))
+    if (decays(d.text("group" + std::to_string(n) + "/kind"))) return "";  // inherited
+  return decay_problem(d, "optimizer");
+}
+
 }  // namespace
 
 const std::vector<Rule>& deck_rules() {
@@ -204,6 +243,12 @@ const std::vector<Rule>& deck_rules() {
       plain({"data/window_tokens", "model/seq_len"}, window_problem),
       plain({"data/files", "data/weights"},
             [](const Deck& d) { return weights_problem(d, "data"); }),
+      plain({"schedule/reaim_from_tokens", "schedule/planned_tokens", "schedule/tokens"},
+            reaim_problem),
+      plain({"optimizer/weight_decay", "optimizer/kind"}, default_decay_problem),
+      {{"*/weight_decay", "*/kind", "optimizer/weight_decay"},
+       group_decay_problem,
+       "group"},
       {{"*/files", "*/weights"}, weights_problem, "mixture"},
       {{"*/last_tokens", "*/first_tokens"}, range_problem, "mixture"},
   };

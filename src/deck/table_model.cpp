@@ -135,13 +135,30 @@ Block model_table() {
 
 Block scale_table() {
   Block b{"scale",
-          "One knob: derive shape, batch and learning rates from a width.",
+          "One knob: derive shape, batch, length and learning rates from a width.",
           false,
           {}};
   b.keys = {
       integer("hidden").at_least(0).fixed().doc(
-          "Derive heads, widths, layers, batch, learning rates, eps and beta2 from this "
-          "width by the published rule. 0 = off."),
+          "Derive heads, widths, layers, batch, length, learning rates, betas and eps "
+          "from this width by the published rule, and the published optimizer groups "
+          "unless the deck has its own. 0 = off. What the deck gives stands; the echo "
+          "(-n, "
+          "deck.used) names the rule of every derived key. Widths outside the published "
+          "table (768, 1024, 1536, 2048, 6144) need model/layers and batch/sequences."),
+      real("tokens_per_active")
+          .otherwise("791")
+          .above(0)
+          .warn()
+          .in("tokens")
+          .doc("Length of the run for each active parameter."),
+      real("lr_multiplier")
+          .otherwise("1")
+          .above(0)
+          .warn()
+          .doc("Factor on the learning rates of the rule."),
+      real("lr_cap").otherwise("0.05").above(0).warn().doc(
+          "Highest learning rate of muonh and adamh groups."),
   };
   return b;
 }

@@ -4,7 +4,7 @@
 namespace capstan {
 namespace {
 
-const std::vector<std::string> kKinds = {"adamw", "adam", "adamh", "muonh"};
+const std::vector<std::string> kKinds = {"adamw", "adam", "adamh", "muonh", "muon"};
 
 }  // namespace
 
@@ -14,9 +14,11 @@ Block optimizer_table() {
   b.keys = {
       text("kind").otherwise("adamw").one_of(kKinds).fixed().doc(
           "adamw: Adam with decoupled weight decay. adam: without. adamh: Adam "
-          "direction, "
-          "norm of each matrix kept. muonh: orthogonalised momentum, norm kept (matrices "
-          "only)."),
+          "direction, then each matrix returns to the norm it started with. muonh: "
+          "momentum orthogonalised by Newton-Schulz, norm kept. muon: the same with the "
+          "norm free, rate x sqrt(max(1, out/in)), decoupled weight decay. The last "
+          "three "
+          "take matrices only."),
       real("lr").otherwise("0.001").at_least(0).warn().doc(
           "Peak learning rate; <schedule> multiplies it."),
       reals("betas")
@@ -25,8 +27,8 @@ Block optimizer_table() {
           .at_least(0)
           .below(1)
           .warn()
-          .doc("Decay of the first and second moment. muonh takes the first as its "
-               "momentum."),
+          .doc("Decay of the first and second moment. muonh and muon take the first as "
+               "their Nesterov momentum (published: 0.95)."),
       real("eps").otherwise("1e-08").above(0).warn().doc(
           "Added to the root of the second moment."),
       real("weight_decay")
@@ -42,10 +44,31 @@ Block optimizer_table() {
       text("norm_scope")
           .otherwise("matrix")
           .one_of({"matrix", "layer"})
+          .fixed()
+          .doc(
+              "Kept norm of adamh and muonh on routed experts: of each matrix, or one of "
+              "the whole stack of a layer, over all ranks (as the published 535B run)."),
+      text("ns_precision")
+          .otherwise("float")
+          .one_of({"float", "bf16"})
           .warn()
-          .doc("Kept norm of adamh and muonh on stacked expert tensors: of each matrix, "
-               "or one "
-               "of the whole stack of a layer (as the published 535B run)."),
+          .doc("Arithmetic of Newton-Schulz: that of the masters, or bf16 products."),
+      text("non_finite")
+          .otherwise("stop")
+          .one_of({"stop", "skip"})
+          .warn()
+          .doc(
+              "At a loss or gradient that is not finite, or whose square is not: stop "
+              "with exit code 3, or leave parameters and optimizer as they are, name the "
+              "tensors and go on with the next batch."),
+      integer("max_skips")
+          .otherwise("10")
+          .at_least(1)
+          .warn()
+          .in("steps")
+          .doc(
+              "With non_finite = skip: stop with exit code 3 after so many skipped steps "
+              "in a row."),
   };
   return b;
 }
@@ -98,15 +121,39 @@ Block schedule_table() {
           .doc("Part of the run in which the rate rises linearly from 0 to its peak."),
       text("shape")
           .otherwise("linear")
-          .one_of({"linear"})
+          .one_of({"linear", "cosine", "wsd", "constant"})
           .warn()
-          .doc("Form of the decay after the warm-up."),
+          .doc("After the warm-up: linear or cosine decay to the end; wsd: stay at the "
+               "peak, then linear decay over decay_fraction; constant: stay."),
+      real("decay_fraction")
+          .otherwise("0.2")
+          .above(0)
+          .at_most(1)
+          .warn()
+          .doc("Part of the run in which wsd decays."),
       real("final_fraction")
           .otherwise("0.05")
           .at_least(0)
           .at_most(1)
           .warn()
           .doc("Rate at the end of the run, as a part of the peak."),
+      integer("reaim_from_tokens")
+          .at_least(0)
+          .warn()
+          .in("tokens")
+          .doc(
+              "Re-aim the decay of a run whose length changed: up to this token count "
+              "the rate is that of a schedule of planned_tokens; from there it goes in a "
+              "straight line to final_fraction at schedule/tokens. 0 = off."),
+      integer("planned_tokens")
+          .at_least(0)
+          .warn()
+          .in("tokens")
+          .doc("schedule/tokens of the run before it was re-aimed."),
+      flag("allow_jump")
+          .doc("Go on at a restart whose next learning rate differs by more than 1 % "
+               "from what "
+               "the run before it would have used; otherwise that is refused."),
   };
   return b;
 }

@@ -3,22 +3,29 @@
 /// context moves nothing: step n (from 1) uses n x tokens per step.
 #include <cstdint>
 
+#include "deck/deck.hpp"
+
 namespace capstan {
 
-/// Linear warm-up from 0 over warmup_fraction of the tokens, then linear decay to
-/// final_fraction of the peak at the last token; constant beyond it.
+/// Linear warm-up from 0 over warmup_fraction of the tokens, then the shape, down to
+/// final_fraction of the peak at the last token (constant: no decay); the same beyond it.
 struct Schedule {
-  std::int64_t tokens = 0;  ///< of the whole run; 0 = constant at the peak
+  enum class Shape { linear, cosine, wsd, constant };
+  Shape shape = Shape::linear;
+  std::int64_t tokens = 0;  ///< of the whole run; 0 = constant at the peak, no warm-up
   double warmup_fraction = 0.01, final_fraction = 0.05;
+  double decay_fraction = 0.2;  ///< of wsd
+  /// Where the length was changed during the run: up to `reaim_from` a schedule of
+  /// `planned` tokens, then straight from its rate to final_fraction at `tokens`.
+  std::int64_t reaim_from = 0, planned = 0;
+
+  static Schedule from_deck(const Deck& deck);
 
   /// Learning rate / peak for the step that ends after `seen` tokens.
-  double factor(std::int64_t seen) const {
-    if (tokens <= 0) return 1.0;
-    const double x = static_cast<double>(seen) / static_cast<double>(tokens);
-    if (x < warmup_fraction) return x / warmup_fraction;
-    if (x >= 1.0) return final_fraction;
-    return 1.0 - (1.0 - final_fraction) * (x - warmup_fraction) / (1.0 - warmup_fraction);
-  }
+  double factor(std::int64_t seen) const;
+
+ private:
+  double planned_factor(std::int64_t seen, std::int64_t length) const;
 };
 
 }  // namespace capstan

@@ -9,24 +9,21 @@
 #include "deck/help.hpp"
 #include "deck/support.hpp"
 #include "plan/plan.hpp"
+#include "plan/rehearsal.hpp"
 #include "train/driver.hpp"
 
 namespace capstan {
 namespace {
 
-/// Modes that need no Kokkos: true when the command line was served.
-bool served_without_model(const CommandLine& line, const Deck& deck) {
-  if (line.mode == CommandLine::Mode::check) {
-    std::printf("%s", deck.dump().c_str());
-    for (const std::string& note : unsupported(deck))
-      std::printf("# note: %s\n", note.c_str());
-    return true;
-  }
-  if (line.mode == CommandLine::Mode::plan) {
-    std::printf("%s", plan_text(deck, make_plan(deck)).c_str());
-    return true;
-  }
-  return false;
+/// The modes that need no model: their text, or "" for the others.
+std::string text_of_mode(const CommandLine& line, const Deck& deck) {
+  using Mode = CommandLine::Mode;
+  if (line.mode == Mode::plan) return plan_text(deck, make_plan(deck));
+  if (line.mode == Mode::rehearse) return rehearsal_text(deck);
+  if (line.mode != Mode::check) return "";
+  std::string text = deck.dump();
+  for (const std::string& note : unsupported(deck)) text += "# note: " + note + "\n";
+  return text;
 }
 
 int run(const std::vector<std::string>& arguments, const Comm& world) {
@@ -42,8 +39,13 @@ int run(const std::vector<std::string>& arguments, const Comm& world) {
   }
   // 2. The deck: all problems in one report, before anything is allocated.
   const Deck deck = deck_for(line);
-  if (line.mode == CommandLine::Mode::check || line.mode == CommandLine::Mode::plan) {
-    if (first) served_without_model(line, deck);
+  const std::string text = first ? text_of_mode(line, deck) : "";
+  std::printf("%s", text.c_str());
+  std::fflush(stdout);
+  using Mode = CommandLine::Mode;
+  if (first && line.mode == Mode::plan) std::printf("%s", drop_prediction(deck).c_str());
+  if (line.mode == Mode::check || line.mode == Mode::plan ||
+      line.mode == Mode::rehearse) {
     return 0;
   }
   // 3. Build, restart, run, report.

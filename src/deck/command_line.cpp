@@ -36,6 +36,8 @@ const std::vector<Option>& options() {
       {"-v", nullptr, "build the deck at tiny size and run one step"},
       {"-c", nullptr, "build configuration"},
       {"-h", "[BLOCK]", "this text; the keys of a block; all"},
+      {"--rehearse", nullptr,
+       "drop rates of all transports at the deck's grid, simulated"},
       {"--check-grids", nullptr, "compare the grids that --ranks N allows"},
       {"--ranks", "N", "number of ranks for --check-grids and --plan-best"},
       {"--verify", "CKPT", "check every hash of a checkpoint"},
@@ -111,6 +113,7 @@ class Parser {
     if (option == "-v") set_mode(Mode::tiny, option);
     if (option == "-c") set_mode(Mode::config, option);
     if (option == "--eval") set_mode(Mode::eval, option);
+    if (option == "--rehearse") set_mode(Mode::rehearse, option);
     if (option == "--check-grids") set_mode(Mode::check_grids, option);
     if (option == "--plan-best") {
       set_mode(Mode::plan, option);

@@ -13,6 +13,7 @@ struct CommandLine {
     tiny,         ///< -v: build at tiny size, one step
     config,       ///< -c: build configuration
     help,         ///< -h
+    rehearse,     ///< --rehearse: drop rates of all transports at the deck's grid
     check_grids,  ///< --check-grids
     verify,       ///< --verify CKPT
     eval,         ///< --eval, with -r

@@ -45,7 +45,7 @@ const std::vector<Block>& deck_blocks() {
       moe_table(),     scale_table(),      batch_table(),    data_table(),
       mixture_table(), optimizer_table(),  group_table(),    schedule_table(),
       eval_table(),    checkpoint_table(), health_table(),   diagnostics_table(),
-      memory_table(),  experiment_table(),
+      memory_table(),  rehearsal_table(),  experiment_table(),
   };
   return blocks;
 }

@@ -9,6 +9,7 @@ Block grid_table();
 Block topology_table();
 Block memory_table();
 Block experiment_table();
+Block rehearsal_table();
 Block model_table();
 Block moe_table();
 Block scale_table();

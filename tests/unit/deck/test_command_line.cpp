@@ -37,6 +37,7 @@ TEST(CommandLine, Modes) {
   const auto mode = [](std::vector<std::string> a) { return parse_command_line(a).mode; };
   EXPECT_EQ(mode({"-i", "a", "-n"}), Mode::check);
   EXPECT_EQ(mode({"-m", "-i", "a"}), Mode::plan);
+  EXPECT_EQ(mode({"--rehearse", "-i", "a"}), Mode::rehearse);
   EXPECT_EQ(mode({"-i", "a", "-v"}), Mode::tiny);
   EXPECT_EQ(mode({"-c"}), Mode::config);
   EXPECT_EQ(mode({"-h"}), Mode::help);

@@ -23,6 +23,9 @@ Block rehearsal_table() {
                "have in common, one value a layer. postprocess/router_correlation.py "
                "measures it "
                "in a dump of a trained model."),
+      text("dump").doc(
+          "Instead of simulated routers: the dump of a step of a trained model "
+          "(job/dump_step). Its tokens are split over grid/expert ranks in data order."),
       integer("steps").otherwise("2").at_least(1).in("steps").doc(
           "Steps that are counted, after two for the router bias to settle."),
       integer("tokens").otherwise("4096").at_least(1).in("tokens").doc(

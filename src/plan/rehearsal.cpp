@@ -205,6 +205,24 @@ RehearsalResult rehearse(const RehearsalSpec& spec,
   return result;
 }
 
+RehearsalResult rehearse_routing(const std::vector<std::vector<Routing>>& layers,
+                                 index_t experts, index_t top_k,
+                                 const std::vector<TransportSpec>& transports) {
+  RehearsalResult result;
+  result.total.resize(transports.size());
+  result.by_layer.resize(transports.size());
+  for (const auto& routing : layers) {
+    for (std::size_t i = 0; i < transports.size(); ++i) {
+      const DropCount count = rehearse_exchange(transports[i], routing, experts, top_k);
+      result.total[i].add(count);
+      result.by_layer[i].push_back(count);
+    }
+    result.load_max_over_mean +=
+        max_over_mean(routing, experts, top_k) / double(layers.size());
+  }
+  return result;
+}
+
 std::vector<double> published_correlations(int layers) {
   std::vector<double> rho;
   const double middle = std::log(0.24 / 0.76);

@@ -58,6 +58,17 @@ struct RehearsalResult {
 RehearsalResult rehearse(const RehearsalSpec& spec,
                          const std::vector<TransportSpec>& transports);
 
+/// All transports on routing that is there already: [layer][rank].
+RehearsalResult rehearse_routing(const std::vector<std::vector<Routing>>& layers,
+                                 index_t experts, index_t top_k,
+                                 const std::vector<TransportSpec>& transports);
+
+/// Routing of every layer of a dump (postprocess/README), its tokens split over `ranks`
+/// in data order: the best top_k + kSpillChoices of logits + router_bias.
+/// Error(Exit::file), and Error(Exit::deck) when the tokens do not divide.
+std::vector<std::vector<Routing>> routing_of_dump(const std::string& path, index_t ranks,
+                                                  index_t experts, index_t top_k);
+
 /// The default correlations: n quantiles of logit(rho) ~ N(logit 0.24, 0.9), which
 /// reproduce the published drop rates of the reference run.
 std::vector<double> published_correlations(int layers);

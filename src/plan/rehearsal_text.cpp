@@ -87,7 +87,12 @@ RehearsalSpec rehearsal_spec(const Deck& deck) {
 std::string rehearsal_text(const Deck& deck) {
   const RehearsalSpec spec = rehearsal_spec(deck);
   const std::vector<TransportSpec> transports = table_of_transports(deck, spec);
-  const RehearsalResult result = rehearse(spec, transports);
+  const std::string& dump = deck.text("rehearsal/dump");
+  const RehearsalResult result =
+      dump.empty()
+          ? rehearse(spec, transports)
+          : rehearse_routing(routing_of_dump(dump, spec.ranks, spec.experts, spec.top_k),
+                             spec.experts, spec.top_k, transports);
   std::string text = format(
       "#rehearsal expert=%lld experts=%lld top_k=%lld seq_len=%lld "
       "sequences_per_rank=%lld "

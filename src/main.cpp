@@ -7,6 +7,7 @@
 #include "base/signals.hpp"
 #include "deck/command_line.hpp"
 #include "deck/help.hpp"
+#include "deck/scale.hpp"
 #include "deck/support.hpp"
 #include "plan/plan.hpp"
 #include "plan/rehearsal.hpp"

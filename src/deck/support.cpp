@@ -1,6 +1,5 @@
 #include "deck/support.hpp"
 
-#include <algorithm>
 #include <array>
 
 namespace capstan {
@@ -13,13 +12,6 @@ struct Limit {
   const char* message;
 };
 
-bool any_group_kind(const Deck& d) {
-  const auto groups = d.numbered("group");
-  return std::any_of(groups.begin(), groups.end(), [&](int n) {
-    return d.text("group" + std::to_string(n) + "/kind") != "adamw";
-  });
-}
-
 const std::array kLimits = {
     Limit{[](const Deck& d) { return d.integer("grid/pipe") > 1; },
           "grid/pipe > 1: pipeline stages are not served yet, use 1"},
@@ -27,15 +19,12 @@ const std::array kLimits = {
           "grid/stages_per_rank > 1: interleaved stages are not served yet, use 1"},
     Limit{[](const Deck& d) { return d.text("model/scalar") == "bf16"; },
           "model/scalar = bf16 is not served yet, use float or double"},
-    Limit{[](const Deck& d) { return d.text("optimizer/kind") != "adamw"; },
-          "optimizer/kind: only adamw is served yet"},
-    Limit{any_group_kind, "kind in <groupN>: only adamw is served yet"},
     Limit{[](const Deck& d) { return !d.numbered("mixture").empty(); },
           "<mixtureN>: mixtures over token ranges are not served yet, use <data>"},
     Limit{[](const Deck& d) { return !d.numbered("health").empty(); },
           "<healthN>: health rules are not served yet, leave them out"},
-    Limit{[](const Deck& d) { return d.integer("scale/hidden") > 0; },
-          "scale/hidden: the scaling rule is not served yet, give the keys themselves"},
+    Limit{[](const Deck& d) { return d.text("optimizer/ns_precision") == "bf16"; },
+          "optimizer/ns_precision = bf16 is not served yet, use float"},
     Limit{[](const Deck& d) { return d.text("memory/dense") != "replicated"; },
           "memory/dense: only replicated is served yet"},
     Limit{[](const Deck& d) { return d.text("memory/optimizer") != "replicated"; },

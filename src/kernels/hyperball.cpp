@@ -45,10 +45,12 @@ HyperballFactors hyperball_factors(double lr, double radius, const double* sums)
   HyperballFactors f;
   f.keep = radius / std::max(std::sqrt(moved), kLeastNorm);
   f.move = f.keep * c;
-  const double k = f.keep - 1;
-  f.update_squares =
-      std::max(k * k * pp - 2 * k * f.move * pu + f.move * f.move * uu, 0.0);
   return f;
+}
+
+double change_squares(double keep, double move, const double* sums) {
+  const double uu = sums[0], pu = sums[1], pp = sums[2], k = keep - 1;
+  return std::max(k * k * pp - 2 * k * move * pu + move * move * uu, 0.0);
 }
 
 template <class S>

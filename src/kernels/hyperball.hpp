@@ -22,10 +22,11 @@ void hyperball_sums(index_t count, index_t size, View1<const T> p, View1<const T
 /// matrix becomes keep * p - move * u, which has the norm R.
 struct HyperballFactors {
   double keep = 1, move = 0;
-  double update_squares = 0;  ///< sum of squares of the change
 };
 /// From the sums u.u, p.u, p.p. A zero direction gives exactly keep 1 and move 0.
 HyperballFactors hyperball_factors(double lr, double radius, const double* sums);
+/// Sum of squares of (keep p - move u) - p.
+double change_squares(double keep, double move, const double* sums);
 
 /// p = keep(m) p - move(m) u for every matrix m; factors [count, 2]. Computed in double,
 /// so that the norm is off by the rounding of the elements alone. `weights` (storage

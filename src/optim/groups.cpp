@@ -15,7 +15,10 @@ ParamGroup read_group(const Deck& deck, const std::string& block) {
   group.beta1 = betas.at(0);
   group.beta2 = betas.at(1);
   group.eps = deck.real(block + "/eps");
-  group.weight_decay = deck.real(block + "/weight_decay");
+  group.kind = optimizer_kind(deck.text(block + "/kind"));
+  const bool decays =
+      group.kind == OptimizerKind::adamw || group.kind == OptimizerKind::muon;
+  group.weight_decay = decays ? deck.real(block + "/weight_decay") : 0.0;
   return group;
 }
 
@@ -23,6 +26,15 @@ bool contains(const std::string& text, const char* part) {
   return text.find(part) != std::string::npos;
 }
 }  // namespace
+
+OptimizerKind optimizer_kind(const std::string& name) {
+  if (name == "adamw") return OptimizerKind::adamw;
+  if (name == "adam") return OptimizerKind::adam;
+  if (name == "adamh") return OptimizerKind::adamh;
+  if (name == "muonh") return OptimizerKind::muonh;
+  if (name == "muon") return OptimizerKind::muon;
+  throw Error(Exit::internal, "no optimizer is called " + name);
+}
 
 std::vector<ParamGroup> groups_from_deck(const Deck& deck) {
   std::vector<ParamGroup> groups = {read_group(deck, "optimizer")};
@@ -44,6 +56,22 @@ std::size_t group_of(const std::vector<ParamGroup>& groups, const std::string& t
     if (matches) return g;
   }
   return 0;
+}
+
+std::vector<std::string> group_problems(const Deck& deck,
+                                        const std::vector<ParamSpec>& list) {
+  std::vector<std::string> out;
+  const auto groups = groups_from_deck(deck);
+  for (const ParamSpec& spec : list) {
+    const ParamGroup& group = groups[group_of(groups, spec.name)];
+    if (moments_of(group.kind) == 2 && !keeps_norm(group.kind)) continue;
+    if (spec.kind == ParamSpec::matrix || spec.kind == ParamSpec::state) continue;
+    const bool zero = spec.kind == ParamSpec::gate_zero;
+    out.push_back(spec.name + " is in <" + group.name +
+                  ">, kind = " + deck.text(group.name + "/kind") +
+                  (zero ? ", but starts at zero" : ", but is no matrix"));
+  }
+  return out;
 }
 
 const std::vector<std::string>& param_kinds() {

@@ -1,9 +1,10 @@
 #pragma once
-/// \file AdamW over the parameters of this rank, by parameter group, and the norms of a
-/// step.
+/// \file The optimizers over the parameters of this rank, by parameter group, and the
+/// norms of a step.
 #include <vector>
 
 #include "kernels/adamw.hpp"
+#include "kernels/newton_schulz.hpp"
 #include "model/param.hpp"
 #include "optim/groups.hpp"
 
@@ -15,13 +16,30 @@ struct Norms {
   std::vector<double> by_kind;  ///< in the order of param_kinds()
 };
 
+/// What the optimizer keeps for one tensor, in checkpoints too.
+template <class S>
+struct OptimizerSlot {
+  std::size_t group = 0;
+  BatchShape matrices;         ///< the matrices that this rank has of the tensor
+  View1<Acc<S>> first;         ///< moment, laid out as the tensor
+  View1<Acc<S>> second;        ///< extent 0: the kind has none
+  std::vector<double> radius;  ///< kept norms, on the host: one of each matrix, or of all
+  bool shared_radius = false;  ///< one norm for the matrices of all ranks
+  index_t block = 0;           ///< first of its blocks in the sums of the update
+};
+
 template <class S>
 class Optimizer {
  public:
-  Optimizer(const Deck& deck, ParamStore<S>& params, Context& ctx);
+  /// Error(Exit::deck) where a group's kind does not suit its tensors.
+  Optimizer(const Deck& deck, ParamStore<S>& params, const Grid& grid, Context& ctx);
 
+  /// Takes the norms that muonh and adamh keep from the masters: after their initial
+  /// values, before a checkpoint is loaded. Error(Exit::deck) for a matrix of zeros.
+  /// Collective over grid.expert_group.
+  void start(Context& ctx);
   /// One update with every group's learning rate times `lr_factor`, gradients times
-  /// `grad_scale`.
+  /// `grad_scale`. Collective over grid.expert_group where norms span its ranks.
   void step(double lr_factor, double grad_scale, Context& ctx);
 
   /// Norm of what the last step took from the masters, every parameter counted once.
@@ -29,15 +47,29 @@ class Optimizer {
   double update_norm(const Grid& grid) const;
 
   const std::vector<ParamGroup>& groups() const { return groups_; }
-  View1<Acc<S>> first() const { return first_; }
-  View1<Acc<S>> second() const { return second_; }
+  /// In the order of params.slots().
+  std::vector<OptimizerSlot<S>>& slots() { return slots_; }
   std::int64_t updates() const { return updates_; }
   void set_updates(std::int64_t updates) { updates_ = updates; }
 
  private:
+  AdamStep adam_step(const ParamSlot& slot, const ParamGroup& group, double lr_factor,
+                     double grad_scale) const;
+  View1<S> weights_of(const ParamSlot& slot) const;
+  void matrix_step(std::size_t i, const AdamStep& step, Context& ctx);
+  void set_direction(std::size_t i, const AdamStep& step, View1<Acc<S>> direction,
+                     Context& ctx);
+  std::vector<double> matrix_sums(std::size_t i, View1<const Acc<S>> direction,
+                                  Context& ctx) const;
+  std::vector<double> norm_sums(const OptimizerSlot<S>& state,
+                                const std::vector<double>& sums) const;
+  std::vector<double> step_factors(std::size_t i, const AdamStep& step,
+                                   const std::vector<double>& sums) const;
+
   ParamStore<S>& params_;
+  const Grid& grid_;
   std::vector<ParamGroup> groups_;
-  std::vector<std::size_t> group_;  ///< of each slot
+  std::vector<OptimizerSlot<S>> slots_;
   View1<Acc<S>> first_, second_;
   /// Sums of squares of the last update by blocks of elements, and their sums by blocks:
   /// those of dense tensors, then those of experts.
@@ -51,9 +83,17 @@ class Optimizer {
 template <class S>
 Norms norms_of(const ParamStore<S>& params, View1<Acc<S>> buffer, const Grid& grid);
 
-/// Names of tensors of this rank with elements that are not finite in `buffer`.
+/// Names of tensors with elements that are not finite in `buffer`, on any rank of
+/// grid.dense. Collective over it.
 template <class S>
 std::vector<std::string> non_finite_tensors(const ParamStore<S>& params,
-                                            View1<Acc<S>> buffer);
+                                            View1<Acc<S>> buffer, const Grid& grid);
+
+/// Norm of a gradient beyond which its square, or a moment made of it, may overflow: such
+/// a gradient is treated as one that is not finite.
+template <class T>
+constexpr double largest_gradient_norm() {
+  return sizeof(T) == 4 ? 1e18 : 1e150;
+}
 
 }  // namespace capstan

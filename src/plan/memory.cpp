@@ -88,7 +88,7 @@ StageParams stage_params(const Deck& deck, const std::vector<ParamSpec>& list,
       here = spec.name.rfind("embed/", 0) == 0 ? stage == 0 : stage == stages - 1;
     if (!here) continue;
     const auto& group = groups[group_of(groups, spec.name)];
-    const index_t moments = deck.text(group.name + "/kind") == "muonh" ? 1 : 2;
+    const index_t moments = moments_of(group.kind);
     const index_t n = spec.expert ? spec.size() / n_expert : spec.size();
     (spec.expert ? out.expert : out.dense) += n;
     (spec.expert ? out.expert_moments : out.dense_moments) += n * moments;

@@ -1,6 +1,7 @@
 #include <cstdarg>
 #include <cstdio>
 
+#include "deck/scale.hpp"
 #include "deck/support.hpp"
 #include "plan/plan.hpp"
 
@@ -84,6 +85,7 @@ std::string plan_text(const Deck& deck, const Plan& plan) {
   put_summary(out, plan);
   put_memory(out, plan);
   put_grid(out, plan);
+  for (const auto& note : scale_notes(deck)) out += "\nNote: " + note + "\n";
   const auto notes = unsupported(deck);
   if (!notes.empty()) out += "\nThis version can plan this deck, but not run it:\n";
   for (const auto& note : notes) out += "  " + note + "\n";

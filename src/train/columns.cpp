@@ -61,6 +61,9 @@ void norm_columns(const StepReport& r, Row& row) {
   }
   row.real("update_ratio", "1", "norm of the step's update / param_norm",
            r.update_norm / r.parameter.total);
+  row.integer("skipped_steps", "1",
+              "1 = no update: a loss or gradient was not finite (optimizer/non_finite)",
+              r.skipped ? 1 : 0);
 }
 
 /// counts / assignments of all layers.
@@ -150,7 +153,7 @@ const std::vector<std::string>& phase_names() {
       "data", "embedding", "norm", "attention_gemm", "attention_heads", "attention_core",
       "router", "latent", "dispatch_plan", "exchange", "exchange_wait", "permute",
       "experts_gemm", "swiglu", "shared_experts", "residual", "head", "reduce_gradients",
-      "norms", "optimizer", "balance"};
+      "norms", "optimizer", "newton_schulz", "balance"};
   // clang-format on
   return names;
 }

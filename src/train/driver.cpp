@@ -108,6 +108,9 @@ Exit drive(const CommandLine& line, const Deck& deck, const Comm& world) {
   if (line.mode == CommandLine::Mode::verify) return verify(line.verify, world);
   const bool tiny = line.mode == CommandLine::Mode::tiny;
   std::vector<std::string> lines = unsupported(deck);
+  for (const std::string& text :
+       group_problems(deck, param_list(ModelShape::from_deck(deck))))
+    lines.push_back(text);
   if (!tiny) {
     for (const std::string& text : missing_for_run(deck)) lines.push_back(text);
   }

@@ -20,8 +20,10 @@ struct StepReport {
   Norms gradient;
   Norms parameter;         ///< of the masters before the update
   double update_norm = 0;  ///< of what the step took from the masters
-  RouterReport router;
-  double seconds = 0;                           ///< wall time of the step on this rank
+  bool skipped = false;    ///< no update: something was not finite
+  std::string not_finite;  ///< what, where skipped
+  RouterReport router;     ///< empty where skipped
+  double seconds = 0;      ///< wall time of the step on this rank
   std::map<std::string, double> phase_seconds;  ///< exclusive, of this rank
   std::int64_t memory_peak_bytes = 0;
   double total() const { return cross_entropy + z_loss + aux; }

@@ -60,7 +60,7 @@ Run<S>::Run(const Deck& deck, const CommandLine& line, const Grid& grid, int thr
       loader_(sampler_, loader_spec(deck, grid)),
       model_(ModelShape::from_deck(deck), grid, tokens_per_step(deck) / grid.n_dense(),
              ctx),
-      optimizer_(deck, model_.params(), ctx),
+      optimizer_(deck, model_.params(), grid, ctx),
       state_{model_, optimizer_, 0, 0},
       stepper_(deck, grid, loader_, state_, ctx),
       evaluator_(deck, grid, sampler_, ctx),
@@ -68,6 +68,7 @@ Run<S>::Run(const Deck& deck, const CommandLine& line, const Grid& grid, int thr
   ctx.timers.flops_counter = &blas::flops_issued;
   ctx.timers.fence_at_edges = !kOnHost;
   model_.params().initialise(static_cast<std::uint64_t>(deck.integer("job/seed")));
+  optimizer_.start(ctx);
   figures_.ranks = grid.world.size();
   figures_.flops_per_token = published_flops(model_.shape()).training();
   figures_.peak_flops = deck.real("topology/peak_gflops") * 1e9;
@@ -171,6 +172,10 @@ StepReport Run<S>::one_step(const RunDir& dir) {
       step_seconds_ == 0 ? report.seconds : 0.9 * step_seconds_ + 0.1 * report.seconds;
   longest_step_ = std::max(longest_step_, report.seconds);
   last_loss_ = report.cross_entropy;
+  if (report.skipped) {
+    ctx_.log.warn("step %lld skipped: %s", ll(report.step), report.not_finite.c_str());
+    diagnostics_->event(report.step, report.tokens, "skip", report.not_finite);
+  }
   const std::vector<Figure> row = history_row(report, figures_, grid_.world);
   diagnostics_->step(report, row);
   log_step(report, row);

@@ -43,6 +43,7 @@ class Run {
   void restart(RunDir& dir);
   void load(const std::string& folder, bool with_optimizer);
   void check_restart(const CheckpointInfo& info) const;
+  void check_rates(const Deck& before, std::int64_t tokens) const;
   void start_files(RunDir& dir);
   StepReport one_step(const RunDir& dir);
   void log_step(const StepReport& report, const std::vector<Figure>& row) const;

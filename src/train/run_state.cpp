@@ -1,8 +1,11 @@
 // Restart, saving and requests of a run.
 #include <algorithm>
+#include <cmath>
+#include <set>
 
 #include "base/build_info.hpp"
 #include "base/signals.hpp"
+#include "deck/scale.hpp"
 #include "io/publish.hpp"
 #include "train/length.hpp"
 #include "train/replicas.hpp"
@@ -38,6 +41,7 @@ void Run<S>::start_files(RunDir& dir) {
                 deck_.text("job/name").c_str(), dir.path().c_str(), dir.segment(),
                 grid_.world.size(), grid_.n_pipe, grid_.n_data, grid_.n_expert, threads_,
                 deck_.text("model/scalar").c_str());
+  for (const std::string& note : scale_notes(deck_)) ctx_.log.warn("%s", note.c_str());
 }
 
 template <class S>
@@ -76,6 +80,7 @@ void Run<S>::check_restart(const CheckpointInfo& info) const {
     throw Error(Exit::deck, "these keys may not change at a restart from " + info.path +
                                 ":" + refused);
   }
+  check_rates(before, info.integer("tokens"));
   const auto difference = [&](const char* what, const std::string& then,
                               const std::string& now) {
     if (then != now)
@@ -101,6 +106,37 @@ void Run<S>::check_restart(const CheckpointInfo& info) const {
                 "the data is not what the checkpoint was trained on:" + lines);
   }
   ctx_.log.warn("the data differs from that of the checkpoint:%s", lines.c_str());
+}
+
+/// The learning rate of the next step, tensor by tensor, must be what the run before
+/// would have used, to 1 %: a schedule made for another length is seldom meant.
+template <class S>
+void Run<S>::check_rates(const Deck& before, std::int64_t tokens) const {
+  const auto old_groups = groups_from_deck(before);
+  const auto& groups = optimizer_.groups();
+  const std::int64_t seen = tokens + tokens_per_step(deck_);
+  const double then = Schedule::from_deck(before).factor(seen);
+  const double now = Schedule::from_deck(deck_).factor(seen);
+  std::set<std::string> jumps;
+  for (const ParamSpec& spec : param_list(model_.shape())) {
+    const ParamGroup& old_group = old_groups[group_of(old_groups, spec.name)];
+    const ParamGroup& group = groups[group_of(groups, spec.name)];
+    const double was = old_group.lr * then, is = group.lr * now;
+    if (std::abs(is - was) > 0.01 * was)
+      jumps.insert(format("<%s>: %.6g -> %.6g", group.name.c_str(), was, is));
+  }
+  if (jumps.empty()) return;
+  std::string lines;
+  for (const std::string& jump : jumps) lines += "\n  " + jump;
+  if (deck_.flag("schedule/allow_jump")) {
+    ctx_.log.warn("restart: the next learning rate jumps:%s", lines.c_str());
+    return;
+  }
+  throw Error(
+      Exit::deck,
+      "the next learning rate would jump by more than 1 % at this restart:" + lines +
+          "\n  schedule/allow_jump = true permits it; "
+          "schedule/reaim_from_tokens bends the decay without a jump");
 }
 
 template <class S>
@@ -178,13 +214,14 @@ typename Run<S>::Requests Run<S>::requests(const RunDir& dir) const {
   return asked;
 }
 
-#define CAPSTAN_RUN_STATE(S)                                        \
-  template void Run<S>::start_files(RunDir&);                       \
-  template void Run<S>::load(const std::string&, bool);             \
-  template void Run<S>::check_restart(const CheckpointInfo&) const; \
-  template void Run<S>::restart(RunDir&);                           \
-  template void Run<S>::check_replicas();                           \
-  template bool Run<S>::save(const RunDir&);                        \
+#define CAPSTAN_RUN_STATE(S)                                          \
+  template void Run<S>::start_files(RunDir&);                         \
+  template void Run<S>::load(const std::string&, bool);               \
+  template void Run<S>::check_restart(const CheckpointInfo&) const;   \
+  template void Run<S>::check_rates(const Deck&, std::int64_t) const; \
+  template void Run<S>::restart(RunDir&);                             \
+  template void Run<S>::check_replicas();                             \
+  template bool Run<S>::save(const RunDir&);                          \
   template typename Run<S>::Requests Run<S>::requests(const RunDir&) const;
 CAPSTAN_INSTANTIATE(CAPSTAN_RUN_STATE)
 

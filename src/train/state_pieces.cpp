@@ -1,4 +1,6 @@
 // Which pieces of the state a rank holds, and which of them it writes.
+#include <algorithm>
+
 #include "train/run.hpp"
 
 namespace capstan {
@@ -11,6 +13,24 @@ TensorPiece slot_piece(const std::string& prefix, const ParamSlot& slot,
                        const View1<T>& values) {
   const Extents shape(slot.spec.shape.begin(), slot.spec.shape.end());
   return device_piece<T>(prefix + slot.spec.name, shape, slot.row0, slot.rows, values);
+}
+
+/// The kept norms of a tensor: [1], or [N] for a stack of N matrices.
+template <class S>
+TensorPiece radius_piece(const ParamSlot& slot, OptimizerSlot<S>& state) {
+  const bool stack = slot.spec.shape.size() > 2 && !state.shared_radius;
+  const Extents shape = {stack ? slot.spec.shape[0] : 1};
+  TensorPiece piece{
+      "optimizer/radius/" + slot.spec.name, Element::f64, shape, stack ? slot.row0 : 0,
+      index_t(state.radius.size()),         {},           {}};
+  double* radius = state.radius.data();
+  piece.fetch = [radius](index_t first, index_t n, void* host) {
+    std::copy_n(radius + first, n, static_cast<double*>(host));
+  };
+  piece.store = [radius](index_t first, index_t n, const void* host) {
+    std::copy_n(static_cast<const double*>(host), n, radius + first);
+  };
+  return piece;
 }
 
 }  // namespace
@@ -30,15 +50,17 @@ std::vector<TensorPiece> state_pieces(TrainState<S>& state, const Grid& grid, bo
     const TensorPiece mine = share_of(piece, part, parts);
     if (mine.rows > 0) pieces.push_back(mine);
   };
-  for (const ParamSlot& slot : params.slots()) {
+  for (std::size_t i = 0; i < params.slots().size(); ++i) {
+    const ParamSlot& slot = params.slots()[i];
     const bool expert = slot.spec.expert;
     add(slot_piece("params/", slot, params.part(params.masters(), slot)), expert);
     if (!with_optimizer) continue;
-    add(slot_piece("optimizer/first/", slot, params.part(state.optimizer.first(), slot)),
-        expert);
-    add(slot_piece("optimizer/second/", slot,
-                   params.part(state.optimizer.second(), slot)),
-        expert);
+    OptimizerSlot<S>& kept = state.optimizer.slots()[i];
+    add(slot_piece("optimizer/first/", slot, kept.first), expert);
+    if (kept.second.extent(0) > 0)
+      add(slot_piece("optimizer/second/", slot, kept.second), expert);
+    if (!kept.radius.empty())
+      add(radius_piece(slot, kept), expert && !kept.shared_radius);
   }
   const ModelShape& shape = state.model.shape();
   for (index_t l = 0; l < shape.layers; ++l) {

@@ -1,18 +1,39 @@
 #include "train/stepper.hpp"
 
 #include <cmath>
+#include <limits>
 
 namespace capstan {
+
+namespace {
+
+/// The router figures of a step that was skipped: none, in the shape of a report.
+RouterReport no_figures(const ModelShape& shape) {
+  const auto layers = static_cast<std::size_t>(shape.layers);
+  const std::vector<double> none(layers, std::numeric_limits<double>::quiet_NaN());
+  RouterReport r;
+  r.load.assign(layers * static_cast<std::size_t>(shape.experts), 0);
+  r.entropy = r.load_balance = r.z_loss = r.max_over_mean = none;
+  r.bias_min = r.bias_max = none;
+  r.drops.sender.assign(layers, 0);
+  r.drops.receiver = r.drops.spilled = r.drops.sender;
+  r.drops.pool_rows = r.drops.pool_factor = none;
+  r.drops.bank_rows = r.drops.bank_factor = none;
+  return r;
+}
+
+}  // namespace
 
 template <class S>
 Stepper<S>::Stepper(const Deck& deck, const Grid& grid, Loader& loader,
                     TrainState<S>& state, Context& ctx)
     : grid_(grid), loader_(loader), state_(state), ctx_(ctx) {
-  schedule_.tokens = deck.integer("schedule/tokens");
-  schedule_.warmup_fraction = deck.real("schedule/warmup_fraction");
-  schedule_.final_fraction = deck.real("schedule/final_fraction");
+  schedule_ = Schedule::from_deck(deck);
   z_coefficient_ = deck.real("model/z_loss");
   clip_norm_ = deck.real("optimizer/clip_norm");
+  skips_allowed_ = deck.text("optimizer/non_finite") == "skip"
+                       ? deck.integer("optimizer/max_skips")
+                       : 0;
 }
 
 /// Counted and padding tokens of the whole step: the loss is a mean over all counted
@@ -47,19 +68,40 @@ void Stepper<S>::count_assignments(const std::vector<Batch>& batches) {
   routers.share_counts(grid_);
 }
 
+/// Marks a step that must not be taken, or ends the run. All ranks decide alike.
 template <class S>
-void Stepper<S>::check_finite(const StepReport& report) const {
-  if (std::isfinite(report.total()) && std::isfinite(report.gradient.total)) return;
+void Stepper<S>::check_finite(StepReport& report) {
+  const double norm = report.gradient.total;
+  const bool fits = norm * clip_scale(report) <= largest_gradient_norm<Acc<S>>();
+  if (std::isfinite(report.total()) && fits) {
+    skips_in_a_row_ = 0;
+    return;
+  }
+  const ParamStore<S>& params = state_.model.params();
   std::string names;
   for (const std::string& name :
-       non_finite_tensors<S>(state_.model.params(), state_.model.params().gradients())) {
+       non_finite_tensors<S>(params, params.gradients(), grid_)) {
     if (names.size() < 400) names += " " + name;
   }
-  throw Error(
-      Exit::diverged,
-      format("step %lld: loss %g, gradient norm %g; gradients that are not finite:%s",
-             static_cast<long long>(report.step), report.total(), report.gradient.total,
-             names.empty() ? " none here" : names.c_str()));
+  report.not_finite =
+      format("loss %g, gradient norm %g; gradients that are not finite:%s",
+             report.total(), norm, names.empty() ? " none" : names.c_str());
+  report.skipped = skips_in_a_row_ < skips_allowed_;
+  ++skips_in_a_row_;
+  if (report.skipped) return;
+  const std::string after =
+      skips_allowed_ > 0
+          ? format(" (after %lld skipped steps)", static_cast<long long>(skips_allowed_))
+          : "";
+  throw Error(Exit::diverged,
+              format("step %lld: %s%s", static_cast<long long>(report.step),
+                     report.not_finite.c_str(), after.c_str()));
+}
+
+template <class S>
+double Stepper<S>::clip_scale(const StepReport& report) const {
+  const double norm = report.gradient.total;
+  return clip_norm_ > 0 && norm > clip_norm_ ? clip_norm_ / norm : 1.0;
 }
 
 template <class S>
@@ -109,17 +151,19 @@ StepReport Stepper<S>::gradients() {
 template <class S>
 void Stepper<S>::update(StepReport& report) {
   const double factor = schedule_.factor(report.tokens);
-  const double norm = report.gradient.total;
-  const double scale = clip_norm_ > 0 && norm > clip_norm_ ? clip_norm_ / norm : 1.0;
   for (const ParamGroup& group : state_.optimizer.groups()) {
     report.lr.push_back(group.lr * factor);
   }
-  state_.optimizer.step(factor, scale, ctx_);
-  {
-    const Region region(ctx_.timers, "norms");
-    report.update_norm = state_.optimizer.update_norm(grid_);
+  if (report.skipped) {
+    report.router = no_figures(state_.model.shape());
+  } else {
+    state_.optimizer.step(factor, clip_scale(report), ctx_);
+    {
+      const Region region(ctx_.timers, "norms");
+      report.update_norm = state_.optimizer.update_norm(grid_);
+    }
+    report.router = state_.model.routers().end_step(grid_, ctx_);
   }
-  report.router = state_.model.routers().end_step(grid_, ctx_);
   state_.step = report.step;
   state_.tokens = report.tokens;
   fence();

@@ -22,9 +22,9 @@ class Stepper {
   Stepper(const Deck& deck, const Grid& grid, Loader& loader, TrainState<S>& state,
           Context& ctx);
 
-  /// Trains on the next batch and updates the weights. Error(Exit::diverged) naming the
-  /// tensors when loss or gradients are not finite (nothing was updated then). Collective
-  /// over the world.
+  /// Trains on the next batch and updates the weights. Where loss or gradients are not
+  /// finite nothing is updated: Error(Exit::diverged) naming the tensors, or with
+  /// optimizer/non_finite = skip a report that is marked. Collective over the world.
   StepReport run();
   /// The two halves, for dumps: gradients of the next batch, and what follows.
   StepReport gradients();
@@ -33,7 +33,8 @@ class Stepper {
  private:
   void count_tokens(const std::vector<Batch>& batches, StepReport& report) const;
   void count_assignments(const std::vector<Batch>& batches);
-  void check_finite(const StepReport& report) const;
+  void check_finite(StepReport& report);
+  double clip_scale(const StepReport& report) const;
 
   const Grid& grid_;
   Loader& loader_;
@@ -41,6 +42,7 @@ class Stepper {
   Context& ctx_;
   Schedule schedule_;
   double z_coefficient_, clip_norm_;
+  index_t skips_allowed_ = 0, skips_in_a_row_ = 0;
   std::map<std::string, Timers::Entry> before_;
   double started_ = 0;
 };

@@ -43,7 +43,7 @@ void step(double lr, index_t count, index_t size, const Values& radius, View1<S>
     const auto f = hyperball_factors(lr, radius[m], host.data() + 3 * m);
     factors.push_back(f.keep);
     factors.push_back(f.move);
-    if (change) *change += f.update_squares;
+    if (change) *change += change_squares(f.keep, f.move, host.data() + 3 * m);
   }
   keep_and_move<S>(count, size, view1<double>(factors), u, p, weights);
 }

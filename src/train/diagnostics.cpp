@@ -162,13 +162,15 @@ void Diagnostics::step(const StepReport& report, const std::vector<Figure>& row)
   std::vector<HistoryValue> values;
   std::vector<TableCell> cells;
   for (const Figure& f : row) {
-    if (f.integer) {
+    if (f.name == "step") {  // the table's last column
       values.emplace_back(f.count);
+    } else if (f.integer) {
+      values.emplace_back(f.count);
+      cells.emplace_back(f.count);
     } else {
       values.emplace_back(f.value);
+      cells.emplace_back(f.value);
     }
-    if (f.name == "step") continue;
-    cells.push_back(f.integer ? TableCell(f.count) : TableCell(f.value));
   }
   text_->row(values);
   if (!history_) return;

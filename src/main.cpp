@@ -23,7 +23,8 @@ std::string text_of_mode(const CommandLine& line, const Deck& deck) {
   if (line.mode == Mode::rehearse) return rehearsal_text(deck);
   if (line.mode != Mode::check) return "";
   std::string text = deck.dump();
-  for (const std::string& note : unsupported(deck)) text += "# note: " + note + "\n";
+  for (const auto& notes : {scale_notes(deck), unsupported(deck)})
+    for (const std::string& note : notes) text += "# note: " + note + "\n";
   return text;
 }
 
@@ -37,6 +38,9 @@ int run(const std::vector<std::string>& arguments, const Comm& world) {
     if (first)
       std::printf("%s", (help ? head + help_text(line.topic) : config_text()).c_str());
     return 0;
+  }
+  if (line.mode == CommandLine::Mode::verify) {
+    return static_cast<int>(verify(line.verify, world));
   }
   // 2. The deck: all problems in one report, before anything is allocated.
   const Deck deck = deck_for(line);

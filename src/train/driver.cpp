@@ -59,17 +59,6 @@ Exit run_mode(const CommandLine& line, const Deck& deck, const Grid& grid, int t
   }
 }
 
-Exit verify(const std::string& path, const Comm& world) {
-  const auto problems = verify_checkpoint(path, world);
-  if (world.rank() == 0) {
-    for (const std::string& line : problems) std::printf("%s\n", line.c_str());
-    std::printf(
-        "verify: %s: %s\n", path.c_str(),
-        problems.empty() ? "intact" : format("%zu problems", problems.size()).c_str());
-  }
-  return problems.empty() ? Exit::done : Exit::file;
-}
-
 Exit build_and_run(const CommandLine& line, const Deck& deck, int threads,
                    const Comm& world) {
   const Grid grid = Grid::build(world, static_cast<int>(deck.integer("grid/pipe")),
@@ -105,7 +94,6 @@ Exit drive(const CommandLine& line, const Deck& deck, const Comm& world) {
   int threads = static_cast<int>(deck.integer("job/threads"));
   if (threads == 0) threads = std::max(1, usable_cores() / place.ranks);
   const Runtime runtime(threads, place.local_rank);
-  if (line.mode == CommandLine::Mode::verify) return verify(line.verify, world);
   const bool tiny = line.mode == CommandLine::Mode::tiny;
   std::vector<std::string> lines = unsupported(deck);
   for (const std::string& text :
@@ -119,6 +107,17 @@ Exit drive(const CommandLine& line, const Deck& deck, const Comm& world) {
   const RandomTokens tokens;
   return build_and_run(line, tiny_deck(deck, world.size(), tokens.prefix()), threads,
                        world);
+}
+
+Exit verify(const std::string& path, const Comm& world) {
+  const auto problems = verify_checkpoint(path, world);
+  if (world.rank() == 0) {
+    for (const std::string& line : problems) std::printf("%s\n", line.c_str());
+    std::printf(
+        "verify: %s: %s\n", path.c_str(),
+        problems.empty() ? "intact" : format("%zu problems", problems.size()).c_str());
+  }
+  return problems.empty() ? Exit::done : Exit::file;
 }
 
 std::string config_text() {

@@ -10,8 +10,12 @@ namespace capstan {
 /// that the checkpoint was written with. -t becomes job/wall_limit_seconds.
 Deck deck_for(const CommandLine& line);
 
-/// Trains, evaluates, samples or verifies. Collective over the world.
+/// Trains, evaluates, samples, or makes a tiny step. Collective over the world.
 Exit drive(const CommandLine& line, const Deck& deck, const Comm& world);
+
+/// Prints what is wrong with a checkpoint, or that it is intact. Needs no deck.
+/// Collective.
+Exit verify(const std::string& path, const Comm& world);
 
 /// `capstan -c`: versions and libraries.
 std::string config_text();

@@ -63,13 +63,16 @@ inline HostBatch small_batch(const ModelShape& s, index_t sequences, std::uint64
   return b;
 }
 
-/// Model, batch and context of one rank.
+/// Model, context and the whole batch of a step, of which a rank of the grid takes its
+/// part.
 template <class S>
 struct Rig {
-  explicit Rig(const ModelShape& shape, index_t sequences = 2, std::uint64_t seed = 3)
+  explicit Rig(const ModelShape& shape, index_t sequences = 2, std::uint64_t seed = 3,
+               const Grid& on = {})
       : ctx(0, true),
+        grid(on),
         host(small_batch(shape, sequences, seed)),
-        model(shape, grid, sequences * shape.seq_len, ctx) {
+        model(shape, grid, sequences * shape.seq_len / grid.n_dense(), ctx) {
     model.params().initialise(seed);
     // Gates start at zero and convolutions at the identity: move them, so that they
     // matter.
@@ -83,7 +86,7 @@ struct Rig {
       copy_to_device<S>(typed.data(), part.data(), slot.size());
     }
   }
-  /// Runs forward and backward; returns the loss whose gradient was taken.
+  /// Runs forward and backward; returns the loss whose gradient was taken. Collective.
   double train(int micro_batches = 1) {
     LossSums sums;
     const auto valid = std::count_if(host.segments.begin(), host.segments.end(),
@@ -96,17 +99,19 @@ struct Rig {
     }
     each_part(micro_batches,
               [&](const DeviceBatch& b) { model.train(b, scale, sums, ctx); });
-    return scale * (sums.cross_entropy + model.shape().z_loss * sums.z_loss) +
-           routers.terms(grid).total();
+    model.reduce_gradients(ctx);
+    return loss_of(sums) + routers.terms(grid).total();
   }
-  /// f(micro-batch) for each of the parts.
+  /// f(micro-batch) for each micro-batch of this rank.
   template <class F>
   void each_part(int micro_batches, const F& f) {
-    const index_t n = static_cast<index_t>(host.tokens.size()) / micro_batches;
+    const index_t ranks = grid.n_dense(), rank = grid.dense_rank();
+    const index_t n = static_cast<index_t>(host.tokens.size()) / (micro_batches * ranks);
     for (int m = 0; m < micro_batches; ++m) {
       const ArenaScope scope(ctx.arena);
       const auto part = [&](const std::vector<std::int32_t>& v) {
-        return std::vector<std::int32_t>(v.begin() + m * n, v.begin() + (m + 1) * n);
+        const auto first = v.begin() + (m * ranks + rank) * n;
+        return std::vector<std::int32_t>(first, first + n);
       };
       f(upload_batch(part(host.tokens), part(host.targets), part(host.segments),
                      model.shape().seq_len, m * n, true, ctx));
@@ -114,11 +119,13 @@ struct Rig {
   }
   double evaluate() {
     LossSums sums;
-    const ArenaScope scope(ctx.arena);
-    const DeviceBatch b = upload_batch(host.tokens, host.targets, host.segments,
-                                       model.shape().seq_len, 0, false, ctx);
-    model.evaluate(b, sums, ctx);
-    return scale * (sums.cross_entropy + model.shape().z_loss * sums.z_loss);
+    each_part(1, [&](const DeviceBatch& b) { model.evaluate(b, sums, ctx); });
+    return loss_of(sums);
+  }
+  double loss_of(const LossSums& sums) const {
+    double total = scale * (sums.cross_entropy + model.shape().z_loss * sums.z_loss);
+    grid.dense.all_reduce_host(&total, 1, Reduce::sum);
+    return total;
   }
 
   Context ctx;

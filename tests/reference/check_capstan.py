@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 import reference
-from features import FEATURES, GRIDS, TIGHT, TRANSPORTS, WAYS
+from features import FEATURES, GRIDS, OBJECTIVES, ROUTER_LOSSES, TIGHT, TRANSPORTS, WAYS
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TOLERANCE = 1e-9
@@ -107,11 +107,12 @@ def main():
     program = (
         words.pop(0) if words and "/" in words[0] else os.path.join(build, "capstan")
     )
-    cases = {name: (1, overrides) for name, overrides in {**FEATURES, **WAYS}.items()}
-    if shutil.which("mpirun"):
-        cases.update({**GRIDS, **TRANSPORTS})
-    else:
+    alone = {**FEATURES, **WAYS, **OBJECTIVES}
+    cases = {name: (1, overrides) for name, overrides in alone.items()}
+    cases.update({**GRIDS, **TRANSPORTS, **ROUTER_LOSSES})
+    if not shutil.which("mpirun"):
         print("  no mpirun here: grids of several ranks are left out")
+        cases = {name: case for name, case in cases.items() if case[0] == 1}
     if words:
         cases = {name: cases[name] for name in words}
     torch.set_num_threads(1)

@@ -101,13 +101,32 @@ TRANSPORTS = {
     "expert_2_waves": (2, ["grid/expert=2", "moe/waves=3"]),
 }
 
-# Terms of the objective that the reference knows; not every one is served by the trainer.
+# Terms of the objective that routers add.
+AUX = ["moe/balance=aux", "moe/aux_loss=0.3"]
 OBJECTIVES = {
-    "aux_loss": ["moe/balance=aux", "moe/aux_loss=0.3"],
+    "aux_loss": AUX,
+    "aux_sequence": [*AUX, "moe/aux_scope=sequence"],
     "router_z_loss": ["moe/router_z_loss=0.2"],
-    "both_router_losses": [
-        "moe/balance=aux",
-        "moe/aux_loss=0.3",
-        "moe/router_z_loss=0.2",
-    ],
+    "both_router_losses": [*AUX, "moe/router_z_loss=0.2"],
+}
+# The same where the step is cut into micro-batches and spread over ranks.
+BOTH = OBJECTIVES["both_router_losses"]
+CUT = ["grid/micro_batches=2"]
+ROUTER_LOSSES = {
+    "aux_global_cut": (1, [*BOTH, *CUT]),
+    "aux_micro_batch_cut": (1, [*BOTH, *CUT, "moe/aux_scope=micro_batch"]),
+    "aux_recompute": (1, [*BOTH, *CUT, "model/recompute=full"]),
+    "aux_bf16_router": (1, [*BOTH, "moe/router_precision=bf16_out"]),
+    "aux_spill": (1, [*BOTH, *CUT, "moe/transport=spill", *TIGHT]),
+    "sign": (1, ["moe/balance=sign"]),
+    "data_2_aux_sequence": (2, [*BOTH, *CUT, "grid/data=2", "moe/aux_scope=sequence"]),
+    "expert_2_aux_micro_batch": (
+        2,
+        [*BOTH, *CUT, "grid/expert=2", "moe/aux_scope=micro_batch"],
+    ),
+    "expert_2_aux_ragged": (
+        2,
+        [*BOTH, *CUT, "grid/expert=2", "moe/transport=ragged", *TIGHT],
+    ),
+    "data_2_expert_2_aux": (4, [*BOTH, "grid/data=2", "grid/expert=2"]),
 }

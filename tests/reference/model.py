@@ -65,6 +65,8 @@ class Shape:
     router_precision: str = "float"
     balance: str = "none"
     aux_loss: float = 0.0
+    aux_scope: str = "global"
+    micro_batches: int = 1
     router_z_loss: float = 0.0
 
     def __post_init__(self):
@@ -87,7 +89,7 @@ class Shape:
         }
         chosen = {}
         for f in fields(Shape):
-            for block in ("model", "moe"):
+            for block in ("model", "moe", "grid"):
                 value = deck.get(f"{block}/{f.name}", "")
                 if value != "":
                     chosen[f.name] = convert[f.type](value)
@@ -324,6 +326,7 @@ def moe(shape, p, prefix, x, segments, fixed=None):
         "experts": experts,
         "weights": weights,
         "valid": valid,
+        "sequences": len(segments),
         "ranked": ranked(logits, bias),
     }
 
@@ -331,20 +334,25 @@ def moe(shape, p, prefix, x, segments, fixed=None):
 def router_losses(shape, routing):
     """Weighted terms of the objective: means over layers, over all valid tokens.
 
-    Load balance of a layer: E sum_e f_e P_e, f_e the share of the K T assignments before
-    drops, P_e the mean softmax probability: 1 when balanced. Router z: mean of
-    logsumexp^2.
+    Load balance of a layer: E sum_e f_e p_e of a token, f_e the share of the assignments
+    before drops of the tokens of its scope (the step, its micro-batch, its sequence), p_e
+    the softmax probability: 1 when balanced. Router z: mean of logsumexp^2.
     """
     aux = 0.0
     for r in routing:
         logits = r["logits"][r["valid"]]
         if shape.balance == "aux" and shape.aux_loss != 0:
-            counts = torch.bincount(
-                r["experts"][r["valid"]].flatten(), minlength=shape.experts
-            )
-            share = counts.to(logits.dtype) / counts.sum()
-            probability = logits.softmax(-1).mean(0)
-            aux = aux + shape.aux_loss * shape.experts * (share * probability).sum()
+            weight = shape.aux_loss * shape.experts / len(logits)
+            groups = {"global": 1, "micro_batch": shape.micro_batches}
+            parts = groups.get(shape.aux_scope, r["sequences"])
+            for valid, experts, scores in zip(
+                *(r[name].chunk(parts) for name in ("valid", "experts", "logits"))
+            ):
+                if not valid.any():
+                    continue
+                counts = torch.bincount(experts[valid].flatten(), minlength=shape.experts)
+                share = counts.to(logits.dtype) / counts.sum()
+                aux = aux + weight * (scores[valid].softmax(-1) @ share).sum()
         if shape.router_z_loss != 0:
             aux = aux + shape.router_z_loss * logits.logsumexp(-1).pow(2).mean()
     return aux / len(routing)

@@ -103,7 +103,7 @@ def choose(shape, logits, bias):
     return [(e, shape.score_sum * s / (sum(score) + 1e-9)) for e, s in zip(chosen, score)]
 
 
-def mixture(shape, p, prefix, rows, segment, statistics):
+def mixture(shape, p, prefix, rows, segment, sequence, statistics):
     branch = []
     for t, x in enumerate(rows):
         logits = x @ p[prefix + "/router"]
@@ -114,7 +114,7 @@ def mixture(shape, p, prefix, rows, segment, statistics):
         y = np.zeros_like(z)
         if segment[t] >= 0:
             chosen = choose(shape, logits, p[prefix + "/router_bias"])
-            statistics.append((logits, [e for e, _ in chosen]))
+            statistics.append((logits, [e for e, _ in chosen], sequence))
             for e, weight in chosen:
                 inner = silu(z @ p[prefix + "/w_gate"][e]) * (z @ p[prefix + "/w_up"][e])
                 y = y + weight * (inner @ p[prefix + "/w_down"][e])
@@ -133,19 +133,21 @@ def mixture(shape, p, prefix, rows, segment, statistics):
     return branch
 
 
-def balance_terms(shape, statistics):
-    """Terms of one layer, from (logits, chosen experts) of its valid tokens."""
-    counts, mean, z = np.zeros(shape.experts), np.zeros(shape.experts), 0.0
-    for logits, chosen in statistics:
-        exp = np.exp(logits - logits.max())
-        mean += exp / exp.sum() / len(statistics)
-        z += (np.log(exp.sum()) + logits.max()) ** 2 / len(statistics)
+def balance_terms(shape, sequences, statistics):
+    """Terms of one layer, from (logits, chosen experts, sequence) of its valid tokens."""
+    size = {"global": sequences, "micro_batch": sequences // shape.micro_batches}
+    size = size.get(shape.aux_scope, 1)  # sequences that share their counts
+    counts = np.zeros((sequences, shape.experts))
+    for _, chosen, sequence in statistics:
         for e in chosen:
-            counts[e] += 1.0 / (len(statistics) * shape.top_k)
-    aux = (
-        shape.aux_loss * shape.experts * counts @ mean if shape.balance == "aux" else 0.0
-    )
-    return aux + shape.router_z_loss * z
+            counts[sequence // size, e] += 1.0
+    aux = z = 0.0
+    for logits, _, sequence in statistics:
+        exp, count = np.exp(logits - logits.max()), counts[sequence // size]
+        aux += shape.experts * (exp / exp.sum()) @ (count / count.sum())
+        z += (np.log(exp.sum()) + logits.max()) ** 2
+    weight = shape.aux_loss if shape.balance == "aux" else 0.0
+    return (weight * aux + shape.router_z_loss * z) / len(statistics)
 
 
 def loss(shape, p, tokens, targets, segments):
@@ -163,7 +165,7 @@ def loss(shape, p, tokens, targets, segments):
                 x + y for x, y in zip(rows, attend(shape, p, a, layer, normed, segment))
             ]
             normed = [gated(shape, p, m, x) for x in rows]
-            branch = mixture(shape, p, m, normed, segment, statistics[layer])
+            branch = mixture(shape, p, m, normed, segment, sequence, statistics[layer])
             rows = [x + y for x, y in zip(rows, branch)]
         for x, target in zip(rows, targets[sequence]):
             if target < 0:
@@ -174,6 +176,7 @@ def loss(shape, p, tokens, targets, segments):
             z_loss += shape.z_loss * lse**2
             count += 1
     parts = {"cross_entropy": entropy / count, "z_loss": z_loss / count}
-    parts["aux"] = sum(balance_terms(shape, s) for s in statistics) / shape.layers
+    n = tokens.shape[0]
+    parts["aux"] = sum(balance_terms(shape, n, s) for s in statistics) / shape.layers
     parts["total"] = sum(parts.values())
     return parts

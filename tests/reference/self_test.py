@@ -19,7 +19,7 @@ import torch
 import model
 import naive
 import reference
-from features import FEATURES, OBJECTIVES
+from features import AUX, FEATURES, OBJECTIVES
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 
@@ -227,6 +227,8 @@ def check_independence():
 def run():
     torch.set_num_threads(1)
     cases = {**FEATURES, **OBJECTIVES}
+    cut = ["moe/aux_scope=micro_batch", "grid/micro_batches=3"]
+    cases["aux_micro_batch"] = [*AUX, *cut]
     bad = check_independence()
     for name, overrides in cases.items():
         bad += check_feature(name, overrides, falsify=name in ("all_on", "plain"))

@@ -173,7 +173,8 @@ StepReport Run<S>::one_step(const RunDir& dir) {
   longest_step_ = std::max(longest_step_, report.seconds);
   last_loss_ = report.cross_entropy;
   if (report.skipped) {
-    ctx_.log.warn("step %lld skipped: %s", ll(report.step), report.not_finite.c_str());
+    if (grid_.world.rank() == 0)
+      ctx_.log.warn("step %lld skipped: %s", ll(report.step), report.not_finite.c_str());
     diagnostics_->event(report.step, report.tokens, "skip", report.not_finite);
   }
   const std::vector<Figure> row = history_row(report, figures_, grid_.world);

@@ -41,6 +41,7 @@ void Run<S>::start_files(RunDir& dir) {
                 deck_.text("job/name").c_str(), dir.path().c_str(), dir.segment(),
                 grid_.world.size(), grid_.n_pipe, grid_.n_data, grid_.n_expert, threads_,
                 deck_.text("model/scalar").c_str());
+  if (grid_.world.rank() != 0) return;
   for (const std::string& note : scale_notes(deck_)) ctx_.log.warn("%s", note.c_str());
 }
 
@@ -129,7 +130,8 @@ void Run<S>::check_rates(const Deck& before, std::int64_t tokens) const {
   std::string lines;
   for (const std::string& jump : jumps) lines += "\n  " + jump;
   if (deck_.flag("schedule/allow_jump")) {
-    ctx_.log.warn("restart: the next learning rate jumps:%s", lines.c_str());
+    if (grid_.world.rank() == 0)
+      ctx_.log.warn("restart: the next learning rate jumps:%s", lines.c_str());
     return;
   }
   throw Error(

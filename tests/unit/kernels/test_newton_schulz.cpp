@@ -6,55 +6,12 @@
 
 #include "blas/gemm.hpp"
 #include "kernels/newton_schulz.hpp"
-#include "unit/check.hpp"
+#include "unit/newton_schulz_reference.hpp"
 
 using namespace capstan;
 using namespace capstan::test;
 
 namespace {
-
-struct Matrix {
-  index_t rows = 0, cols = 0;
-  Values v;
-  double& at(index_t i, index_t j) { return v[i * cols + j]; }
-  double at(index_t i, index_t j) const { return v[i * cols + j]; }
-};
-
-Matrix transposed(const Matrix& m) {
-  Matrix t{m.cols, m.rows, Values(m.v.size())};
-  for (index_t i = 0; i < m.rows; ++i)
-    for (index_t j = 0; j < m.cols; ++j) t.at(j, i) = m.at(i, j);
-  return t;
-}
-
-Matrix product(const Matrix& a, const Matrix& b) {
-  Matrix c{a.rows, b.cols, Values(a.rows * b.cols, 0.0)};
-  for (index_t i = 0; i < a.rows; ++i)
-    for (index_t k = 0; k < a.cols; ++k)
-      for (index_t j = 0; j < b.cols; ++j) c.at(i, j) += a.at(i, k) * b.at(k, j);
-  return c;
-}
-
-/// The published coefficients, written down again.
-const double kPublished[5][3] = {{4.0848, -6.8946, 2.9270},
-                                 {3.9505, -6.3029, 2.6377},
-                                 {3.7418, -5.5913, 2.3037},
-                                 {2.8769, -3.1427, 1.2046},
-                                 {2.8366, -3.0525, 1.2012}};
-
-Matrix reference(Matrix x) {
-  const bool tall = x.rows > x.cols;
-  if (tall) x = transposed(x);
-  const double norm = std::sqrt(dot(x.v, x.v)) + 1e-8;
-  for (double& e : x.v) e /= norm;
-  for (const auto& abc : kPublished) {
-    const Matrix a = product(x, transposed(x)), aa = product(a, a);
-    const Matrix ax = product(a, x), aax = product(aa, x);
-    for (std::size_t i = 0; i < x.v.size(); ++i)
-      x.v[i] = abc[0] * x.v[i] + abc[1] * ax.v[i] + abc[2] * aax.v[i];
-  }
-  return tall ? transposed(x) : x;
-}
 
 template <class S>
 Values orthogonalised(const BatchShape& shape, const Values& x) {
@@ -69,7 +26,8 @@ Values expected(const BatchShape& s, const Values& x) {
   Values out;
   for (index_t g = 0; g < s.count; ++g) {
     const auto from = x.begin() + g * s.size();
-    const Matrix y = reference({s.rows, s.cols, Values(from, from + s.size())});
+    const Matrix y =
+        newton_schulz_reference({s.rows, s.cols, Values(from, from + s.size())});
     out.insert(out.end(), y.v.begin(), y.v.end());
   }
   return out;

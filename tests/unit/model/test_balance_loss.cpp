@@ -284,10 +284,11 @@ TEST(BalanceLoss, CountingAheadSeesWhatTrainingDrops) {
   // The shares of the step come from a pass of their own: with drops in the first layer
   // its second must choose as the second of the training pass does.
   ModelShape s = aux_shape(AuxScope::global);
+  s.layers = 4;
   for (const Transport kind : {Transport::cells, Transport::spill, Transport::ragged}) {
     s.transport.kind = kind;
-    s.transport.capacity_send = s.transport.capacity_receive = 0.5;
-    const Result r = run(s, 2);
+    s.transport.capacity_send = s.transport.capacity_receive = 0.1;
+    const Result r = run(s, 2, 8);
     EXPECT_GT(r.report.drops.total(), 0);
     // With shares of the step, the term is E sum f P of the sums over the step.
     for (index_t l = 0; l < s.layers; ++l)

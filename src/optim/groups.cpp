@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "kernels/newton_schulz.hpp"
+
 namespace capstan {
 
 namespace {
@@ -72,6 +74,21 @@ std::vector<std::string> group_problems(const Deck& deck,
                   (zero ? ", but starts at zero" : ", but is no matrix"));
   }
   return out;
+}
+
+double orthogonalisation_flops(const Deck& deck, const std::vector<ParamSpec>& list,
+                               index_t n_expert) {
+  double sum = 0;
+  const auto groups = groups_from_deck(deck);
+  for (const ParamSpec& spec : list) {
+    if (!orthogonalises(groups[group_of(groups, spec.name)].kind)) continue;
+    const std::size_t axes = spec.shape.size();
+    if (axes < 2) continue;
+    BatchShape m{1, spec.shape[axes - 2], spec.shape[axes - 1]};
+    m.count = spec.size() / m.size() / (spec.expert ? n_expert : 1);
+    sum += newton_schulz_flops(m);
+  }
+  return sum;
 }
 
 const std::vector<std::string>& param_kinds() {

@@ -47,6 +47,11 @@ std::size_t group_of(const std::vector<ParamGroup>& groups, const std::string& t
 std::vector<std::string> group_problems(const Deck& deck,
                                         const std::vector<ParamSpec>& list);
 
+/// Operations of Newton-Schulz in one step of a rank that has 1 / n_expert of the routed
+/// experts and everything else.
+double orthogonalisation_flops(const Deck& deck, const std::vector<ParamSpec>& list,
+                               index_t n_expert);
+
 /// Kinds of parameters in reports: embed, attn, router, latent, experts, shared, norms,
 /// head.
 const std::vector<std::string>& param_kinds();

@@ -1,5 +1,7 @@
 #include "plan/plan.hpp"
 
+#include "optim/groups.hpp"
+
 namespace capstan {
 
 Plan make_plan(const Deck& deck) {
@@ -17,6 +19,12 @@ Plan make_plan(const Deck& deck) {
   p.steps = deck.integer("job/steps");
   const index_t tokens = deck.integer("schedule/tokens");
   if (p.steps == 0) p.steps = (tokens + p.tokens_per_step - 1) / p.tokens_per_step;
+  Work work;  // of one rank, whose experts get the mean load
+  work.seq_len = p.shape.seq_len;
+  work.sequences = p.tokens_per_step / p.shape.seq_len / (p.n_data * p.n_expert);
+  work.expert_rows = double(work.tokens()) * double(p.shape.top_k);
+  p.issued = step_cost(p.shape, work);
+  p.newton_schulz = orthogonalisation_flops(deck, list, p.n_expert);
   p.memory = memory_per_rank(deck, p.shape, list);
   return p;
 }

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "model/cost.hpp"
 #include "model/flops.hpp"
 #include "plan/memory.hpp"
 
@@ -13,6 +14,8 @@ struct Plan {
   ModelShape shape;
   ParamTotals parameters;
   PublishedFlops flops;
+  Cost issued;               ///< of one rank's step, all assignments kept and balanced
+  double newton_schulz = 0;  ///< operations of the optimizer in one rank's step
   index_t tokens_per_step = 0;
   index_t steps = 0;              ///< 0 when the deck gives no length
   index_t rank_micro_tokens = 0;  ///< tokens of one rank in one micro-batch

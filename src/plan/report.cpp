@@ -32,6 +32,12 @@ void put_summary(std::string& out, const Plan& p) {
       "PLAN: flops_published per token: forward=%.6g forward_without_head=%.6g "
       "training=%.6g\n",
       p.flops.forward(), p.flops.forward_without_head, p.flops.training());
+  put(out,
+      "PLAN: flops_issued per rank and step: gemm=%.6g attention=%.6g newton_schulz=%.6g "
+      "per_token=%.6g\n",
+      p.issued.gemm() / double(p.n_pipe), p.issued.tiles() / double(p.n_pipe),
+      p.newton_schulz / double(p.n_pipe),
+      p.issued.total() * double(p.n_data * p.n_expert) / double(p.tokens_per_step));
   const index_t tokens = p.steps * p.tokens_per_step;
   put(out,
       "PLAN: tokens_per_step=%lld steps=%lld tokens=%lld flops_published_total=%.6g\n",

@@ -50,6 +50,9 @@ class Group {
   int rank() const;
   int size() const;
   std::shared_ptr<Group> split(int color, int key) const;
+  /// A wait of more than this many seconds ends the program with exit code 5 and names
+  /// the operation and the ranks; 0 = never. Groups that are split off later inherit it.
+  void watch(double stuck_seconds);
   void barrier();
   /// In place. Floating-point sums add the ranks' values in rank order, so that the
   /// result is the same bits on all ranks and in every run, whatever the MPI library

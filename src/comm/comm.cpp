@@ -118,6 +118,10 @@ void Comm::barrier() const {
   if (!impl_->alone()) impl_->mpi->barrier();
 }
 
+void Comm::watch(double stuck_seconds) const {
+  if (impl_->mpi) impl_->mpi->watch(stuck_seconds);
+}
+
 void Comm::abort(int code) const {
   mpi::abort(code);
 }

@@ -44,6 +44,10 @@ class Comm {
   /// Collective. Ranks with the same color form a group, ordered by key.
   Comm split(int color, int key) const;
   void barrier() const;
+  /// A wait of more than this many seconds ends all ranks with exit code 5 and says which
+  /// operation waited for which ranks; 0 = never. Groups that are split off later inherit
+  /// it. Host memory only: what waits on NCCL waits on the GPU.
+  void watch(double stuck_seconds) const;
   /// Ends all ranks at once with this exit code.
   [[noreturn]] void abort(int code) const;
 

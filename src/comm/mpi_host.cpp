@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <numeric>
 
 #include "base/error.hpp"
 #include "comm/mpi_state_host.hpp"
@@ -49,7 +50,7 @@ void Requests::receive(void* buffer, std::size_t bytes, int from) {
   auto* p = static_cast<char*>(buffer);
   for (std::size_t at = 0; at < bytes; at += chunk_) {
     const int n = static_cast<int>(std::min(chunk_, bytes - at));
-    check(MPI_Irecv(p + at, n, MPI_BYTE, from, tag_, comm_, add()), "MPI_Irecv");
+    check(MPI_Irecv(p + at, n, MPI_BYTE, from, tag_, comm_, add(from)), "MPI_Irecv");
   }
 }
 
@@ -57,30 +58,40 @@ void Requests::send(const void* buffer, std::size_t bytes, int to) {
   const auto* p = static_cast<const char*>(buffer);
   for (std::size_t at = 0; at < bytes; at += chunk_) {
     const int n = static_cast<int>(std::min(chunk_, bytes - at));
-    check(MPI_Isend(p + at, n, MPI_BYTE, to, tag_, comm_, add()), "MPI_Isend");
+    check(MPI_Isend(p + at, n, MPI_BYTE, to, tag_, comm_, add(to)), "MPI_Isend");
   }
 }
 
-void Requests::wait() {
-  std::vector<MPI_Status> status(list_.size());
-  const int n = static_cast<int>(list_.size());
-  const int code = MPI_Waitall(n, list_.data(), status.data());
-  list_.clear();
-  if (code == MPI_ERR_IN_STATUS)
-    for (const MPI_Status& s : status) check(s.MPI_ERROR, "a message of an exchange");
-  check(code, "MPI_Waitall");
+namespace {
+
+/// Numbers in the world of the ranks of a group.
+std::vector<int> world_ranks(MPI_Comm comm, int size) {
+  std::vector<int> mine(size), world(size);
+  std::iota(mine.begin(), mine.end(), 0);
+  MPI_Group group, all;
+  check(MPI_Comm_group(comm, &group), "MPI_Comm_group");
+  check(MPI_Comm_group(MPI_COMM_WORLD, &all), "MPI_Comm_group");
+  check(MPI_Group_translate_ranks(group, size, mine.data(), all, world.data()),
+        "MPI_Group_translate_ranks");
+  check(MPI_Group_free(&group), "MPI_Group_free");
+  check(MPI_Group_free(&all), "MPI_Group_free");
+  return world;
 }
 
-namespace {
-std::shared_ptr<Group> make_group(MPI_Comm comm, bool owned) {
+std::shared_ptr<Group> make_group(MPI_Comm comm, bool owned, double stuck_seconds) {
   auto state = std::make_unique<Group::State>();
   state->comm = comm;
   state->owned = owned;
   check(MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
   check(MPI_Comm_rank(comm, &state->rank), "MPI_Comm_rank");
   check(MPI_Comm_size(comm, &state->size), "MPI_Comm_size");
+  state->watch = std::make_shared<Watch>();
+  state->watch->ranks = world_ranks(comm, state->size);
+  state->watch->rank = state->rank;
+  state->watch->stuck_seconds = stuck_seconds;
   return std::make_shared<Group>(std::move(state));
 }
+
 }  // namespace
 
 Group::Group(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -101,11 +112,17 @@ int Group::size() const {
 std::shared_ptr<Group> Group::split(int color, int key) const {
   MPI_Comm part = MPI_COMM_NULL;
   check(MPI_Comm_split(state_->comm, color, key, &part), "MPI_Comm_split");
-  return make_group(part, true);
+  return make_group(part, true, state_->watch->stuck_seconds);
+}
+
+void Group::watch(double stuck_seconds) {
+  state_->watch->stuck_seconds = stuck_seconds;
 }
 
 void Group::barrier() {
-  check(MPI_Barrier(state_->comm), "MPI_Barrier");
+  Requests requests(*state_, chunk_bytes, "a barrier");
+  check(MPI_Ibarrier(state_->comm, requests.add()), "MPI_Ibarrier");
+  requests.wait();
 }
 
 bool init(int* argc, char*** argv) {
@@ -127,7 +144,7 @@ std::shared_ptr<Group> world() {
   MPI_Initialized(&running);
   MPI_Finalized(&finalized);
   if (running == 0 || finalized != 0) return nullptr;
-  return make_group(MPI_COMM_WORLD, false);
+  return make_group(MPI_COMM_WORLD, false, 0);
 }
 
 void abort(int code) {

@@ -44,7 +44,7 @@ Finish Group::all_reduce(void* buffer, std::int64_t n, Type type, Reduce op) {
   if (n == 0 || size() == 1) return {};
   if (op == Reduce::sum && (type == Type::f64 || type == Type::f32))
     return sum_in_rank_order(bytes, n, type);
-  auto requests = std::make_shared<Requests>(state_->comm, chunk_bytes);
+  auto requests = std::make_shared<Requests>(*state_, chunk_bytes, "a reduction");
   const auto most = static_cast<std::int64_t>(chunk_bytes / bytes_of(type));
   for (std::int64_t at = 0; at < n; at += most) {
     const int count = static_cast<int>(std::min(most, n - at));
@@ -71,7 +71,7 @@ Finish Group::sum_gathered(char* buffer, std::int64_t n, Type type) {
   const std::size_t bytes = n * bytes_of(type);
   Scratch hold;
   char* all = state_->scratch(bytes * size(), hold);
-  auto requests = std::make_shared<Requests>(state_->comm, chunk_bytes);
+  auto requests = std::make_shared<Requests>(*state_, chunk_bytes, "a sum");
   const int count = static_cast<int>(bytes);
   check(MPI_Iallgather(buffer, count, MPI_BYTE, all, count, MPI_BYTE, state_->comm,
                        requests->add()),
@@ -93,7 +93,7 @@ Finish Group::sum_by_blocks(char* buffer, std::int64_t n, Type type) {
   const std::int64_t mine = begin(me + 1) - begin(me);
   Scratch hold;
   char* others = state_->scratch(mine * ranks, hold);
-  auto requests = std::make_shared<Requests>(state_->comm, chunk_bytes);
+  auto requests = std::make_shared<Requests>(*state_, chunk_bytes, "a sum");
   for (int i = 1; i < ranks; ++i) {
     const int r = (me + i) % ranks;
     requests->receive(others + mine * r, mine, r);
@@ -133,7 +133,8 @@ Finish Group::exchange(const void* send, std::vector<std::size_t> send_bytes,
     throw Error(Exit::internal, "exchange: a rank's own piece has two sizes");
   const auto* out = static_cast<const char*>(send);
   auto* in = static_cast<char*>(receive);
-  auto requests = std::make_shared<Requests>(state_->comm, chunk_bytes);
+  auto requests =
+      std::make_shared<Requests>(*state_, chunk_bytes, "an all-to-all exchange");
   for (int i = 1; i < ranks; ++i) {
     const int r = (me - i + ranks) % ranks;
     requests->receive(in + from[r], receive_bytes[r], r);
@@ -148,7 +149,7 @@ Finish Group::exchange(const void* send, std::vector<std::size_t> send_bytes,
 
 Finish Group::broadcast(void* buffer, std::size_t bytes, int root) {
   auto* p = static_cast<char*>(buffer);
-  auto requests = std::make_shared<Requests>(state_->comm, chunk_bytes);
+  auto requests = std::make_shared<Requests>(*state_, chunk_bytes, "a broadcast");
   for (std::size_t at = 0; at < bytes; at += chunk_bytes) {
     const int n = static_cast<int>(std::min(chunk_bytes, bytes - at));
     check(MPI_Ibcast(p + at, n, MPI_BYTE, root, state_->comm, requests->add()),
@@ -162,8 +163,10 @@ void Group::all_gather(const void* send, void* receive, std::size_t bytes) {
   auto* in = static_cast<char*>(receive);
   if (bytes <= chunk_bytes) {
     const int n = static_cast<int>(bytes);
-    check(MPI_Allgather(out, n, MPI_BYTE, in, n, MPI_BYTE, state_->comm),
-          "MPI_Allgather");
+    Requests requests(*state_, chunk_bytes, "a gather");
+    check(MPI_Iallgather(out, n, MPI_BYTE, in, n, MPI_BYTE, state_->comm, requests.add()),
+          "MPI_Iallgather");
+    requests.wait();
     return;
   }
   for (std::size_t r = 0; r < static_cast<std::size_t>(size()); ++r) {

@@ -34,6 +34,15 @@ Block job_table() {
                "update, every gradient, loss and routing, for a check with another "
                "framework. "
                "0 = never."),
+      real("stuck_seconds")
+          .otherwise("900")
+          .at_least(0)
+          .in("seconds")
+          .doc(
+              "A rank that waits for others longer than this ends the run with exit code "
+              "5; the message names the operation and the ranks. 0 = waits for ever. "
+              "Must exceed the time that the slowest rank may need between two "
+              "exchanges, a checkpoint included."),
       real("wall_limit_seconds")
           .at_least(0)
           .in("seconds")

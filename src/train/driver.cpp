@@ -61,6 +61,7 @@ Exit run_mode(const CommandLine& line, const Deck& deck, const Grid& grid, int t
 
 Exit build_and_run(const CommandLine& line, const Deck& deck, int threads,
                    const Comm& world) {
+  world.watch(deck.real("job/stuck_seconds"));
   const Grid grid = Grid::build(world, static_cast<int>(deck.integer("grid/pipe")),
                                 static_cast<int>(deck.integer("grid/data")),
                                 static_cast<int>(deck.integer("grid/expert")));

@@ -78,11 +78,11 @@ void Stepper<S>::check_finite(StepReport& report) {
     return;
   }
   const ParamStore<S>& params = state_.model.params();
+  const auto found = non_finite_tensors<S>(params, params.gradients(), grid_);
   std::string names;
-  for (const std::string& name :
-       non_finite_tensors<S>(params, params.gradients(), grid_)) {
-    if (names.size() < 400) names += " " + name;
-  }
+  constexpr std::size_t kMost = 12;
+  for (std::size_t i = 0; i < found.size() && i < kMost; ++i) names += " " + found[i];
+  if (found.size() > kMost) names += format(" and %zu more", found.size() - kMost);
   report.not_finite =
       format("loss %g, gradient norm %g; gradients that are not finite:%s",
              report.total(), norm, names.empty() ? " none" : names.c_str());

@@ -8,7 +8,8 @@ struct SignalRequests {
   bool checkpoint = false;  ///< SIGUSR2: checkpoint and go on
 };
 
-/// Installs the handlers (SIGUSR1, SIGUSR2, SIGTERM). Call after MPI_Init.
+/// Installs the handlers (SIGUSR1, SIGUSR2, SIGTERM) and ignores SIGXFSZ. Call after
+/// MPI_Init.
 void install_signal_handlers();
 /// Reads and clears the flags of this process.
 SignalRequests take_requests();

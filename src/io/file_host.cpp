@@ -1,6 +1,7 @@
 #include "io/file.hpp"
 
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -45,9 +46,18 @@ hid_t open_file(const std::string& path, H5File::Mode mode) {
   return -1;
 }
 
+[[noreturn]] void no_space(const std::string& path, std::int64_t bytes, int code) {
+  throw Error(Exit::file, "cannot write " + path + " (" + std::to_string(bytes >> 20) +
+                              " MiB): " + std::strerror(code));
+}
+
 /// Reserves space for the first `bytes` bytes of a file; its size stays. Nothing happens
-/// where the file system cannot do that.
+/// where the file system cannot do that. The limit of file sizes is checked as well.
 void reserve_space(const std::string& path, std::int64_t bytes) {
+  struct rlimit limit;
+  if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
+      static_cast<rlim_t>(bytes) > limit.rlim_cur)
+    no_space(path, bytes, EFBIG);
   const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
   int code = fd < 0 ? errno : 0;
   if (fd >= 0) {
@@ -57,8 +67,7 @@ void reserve_space(const std::string& path, std::int64_t bytes) {
     ::close(fd);
   }
   if (code == 0 || code == EOPNOTSUPP || code == ENOSYS) return;
-  throw Error(Exit::file, "cannot write " + path + " (" + std::to_string(bytes >> 20) +
-                              " MiB): " + std::strerror(code));
+  no_space(path, bytes, code);
 }
 
 }  // namespace

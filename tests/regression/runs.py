@@ -94,9 +94,9 @@ class Done:
 class Job:
     """A run that goes on. `directory` is its run directory."""
 
-    def __init__(self, command, folder, directory, setup=None):
+    def __init__(self, command, folder, directory):
         self.directory, self.ranks = directory, "mpirun" in command[0]
-        self.output = tempfile.TemporaryFile("w+")
+        self.output = tempfile.TemporaryFile("w+", errors="replace")
         self.start = time.monotonic()
         self.process = subprocess.Popen(
             command,
@@ -104,7 +104,6 @@ class Job:
             env={**MPI, **os.environ},
             stdout=self.output,
             stderr=subprocess.STDOUT,
-            preexec_fn=setup,
         )
 
     def wait(self, timeout=TIMEOUT):
@@ -113,12 +112,10 @@ class Job:
         except subprocess.TimeoutExpired:
             self.kill()
             raise
-        finally:
-            seconds = time.monotonic() - self.start
-            self.output.seek(0)
-            text = self.output.read()
-        self.output.close()
-        return Done(code, text, seconds)
+        seconds = time.monotonic() - self.start
+        with self.output as output:
+            output.seek(0)
+            return Done(code, output.read(), seconds)
 
     def pids(self):
         """Process numbers of the ranks (mpirun itself left out)."""
@@ -146,10 +143,10 @@ class Job:
     def until_step(self, step):
         self.until(lambda: last_step(self.directory) >= step, f"step {step}")
 
-    def until_event(self, kind):
+    def until_event(self, kind, count=1):
         def happened():
             with open(os.path.join(self.directory, "history.txt")) as file:
-                return f"kind={kind}" in file.read()
+                return file.read().count(f"kind={kind} ") >= count
 
         self.until_step(1)
         self.until(happened, f"event {kind}")
@@ -264,9 +261,9 @@ class Case(unittest.TestCase):
             self.skipTest("no mpirun here")
         return [*mpi, CAPSTAN, "-d", directory, "job/log_every=10", *words]
 
-    def start(self, directory, *words, ranks=1, deck=TINY, setup=None):
+    def start(self, directory, *words, ranks=1, deck=TINY):
         command = self.command(directory, words, ranks, deck)
-        job = Job(command, self.folder, self.path(directory), setup)
+        job = Job(command, self.folder, self.path(directory))
         self.addCleanup(lambda: job.process.poll() is None and job.kill())
         return job
 

@@ -6,6 +6,40 @@ namespace {
 
 const std::vector<std::string> kKinds = {"adamw", "adam", "adamh", "muonh", "muon"};
 
+/// Norms, orthogonalisation, and what is done with steps that are not finite.
+std::vector<Key> matrix_keys() {
+  return {
+      text("norm_scope")
+          .otherwise("matrix")
+          .one_of({"matrix", "layer"})
+          .fixed()
+          .doc(
+              "Kept norm of adamh and muonh on routed experts: of each matrix, or one of "
+              "the whole stack of a layer, over all ranks (as the published 535B run)."),
+      text("ns_precision")
+          .otherwise("float")
+          .one_of({"float", "bf16"})
+          .warn()
+          .doc("Arithmetic of Newton-Schulz: that of the masters, or bf16 products."),
+      text("non_finite")
+          .otherwise("stop")
+          .one_of({"stop", "skip"})
+          .warn()
+          .doc(
+              "At a loss or gradient that is not finite, or whose square is not: stop "
+              "with exit code 3, or leave parameters and optimizer as they are, name the "
+              "tensors and go on with the next batch."),
+      integer("max_skips")
+          .otherwise("10")
+          .at_least(1)
+          .warn()
+          .in("steps")
+          .doc(
+              "With non_finite = skip: stop with exit code 3 after so many skipped steps "
+              "in a row."),
+  };
+}
+
 }  // namespace
 
 Block optimizer_table() {
@@ -41,35 +75,9 @@ Block optimizer_table() {
           .at_least(0)
           .warn()
           .doc("Scale gradients down to this global norm. 0 = no clipping."),
-      text("norm_scope")
-          .otherwise("matrix")
-          .one_of({"matrix", "layer"})
-          .fixed()
-          .doc(
-              "Kept norm of adamh and muonh on routed experts: of each matrix, or one of "
-              "the whole stack of a layer, over all ranks (as the published 535B run)."),
-      text("ns_precision")
-          .otherwise("float")
-          .one_of({"float", "bf16"})
-          .warn()
-          .doc("Arithmetic of Newton-Schulz: that of the masters, or bf16 products."),
-      text("non_finite")
-          .otherwise("stop")
-          .one_of({"stop", "skip"})
-          .warn()
-          .doc(
-              "At a loss or gradient that is not finite, or whose square is not: stop "
-              "with exit code 3, or leave parameters and optimizer as they are, name the "
-              "tensors and go on with the next batch."),
-      integer("max_skips")
-          .otherwise("10")
-          .at_least(1)
-          .warn()
-          .in("steps")
-          .doc(
-              "With non_finite = skip: stop with exit code 3 after so many skipped steps "
-              "in a row."),
   };
+  const auto more = matrix_keys();
+  b.keys.insert(b.keys.end(), more.begin(), more.end());
   return b;
 }
 

@@ -35,6 +35,21 @@ TEST(Plan, ParameterTotalsAreThePublishedOnes) {
   }
 }
 
+TEST(Plan, TheKnobCountsActiveParametersAsTheModelDoes) {
+  for (const std::vector<std::string>& keys :
+       {std::vector<std::string>{},
+        {"moe/latent_width=0"},
+        {"moe/shared_experts=0"},
+        {"model/kv_heads=4", "moe/top_k=4", "model/layers=3", "moe/shared_width=100"}}) {
+    auto all = keys;
+    all.push_back("scale/tokens_per_active=5000");
+    const Deck deck = load("ladder/d1024.deck", all);
+    const Plan p = make_plan(deck);
+    const double steps = 5000.0 * double(p.parameters.active) / double(p.tokens_per_step);
+    EXPECT_EQ(p.steps, index_t(std::round(steps)));
+  }
+}
+
 TEST(Plan, FlopsAreThePublishedOnes) {
   for (const auto& run : kRuns) {
     const Plan p = make_plan(load(run.deck));

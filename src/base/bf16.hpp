@@ -1,6 +1,6 @@
 #pragma once
-/// \file Storage type bf16: the upper half of a float, rounded to nearest even. Arithmetic is
-/// done in float.
+/// \file Storage type bf16: the upper half of a float, rounded to nearest even.
+/// Arithmetic is done in float.
 #include <Kokkos_Core.hpp>
 #include <cstdint>
 

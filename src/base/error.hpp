@@ -5,7 +5,8 @@
 
 namespace capstan {
 
-/// Exit codes of every program of Capstan. Only `interrupted` asks a job script to requeue.
+/// Exit codes of every program of Capstan. Only `interrupted` asks a job script to
+/// requeue.
 enum class Exit : int {
   done = 0,
   internal = 1,

@@ -6,7 +6,8 @@
 namespace capstan {
 
 std::uint64_t hash_bytes(const void* data, std::size_t bytes, std::uint64_t seed) {
-  // Four independent lanes keep the multiplier busy; the tail and the length are mixed in last.
+  // Four independent lanes keep the multiplier busy; the tail and the length are mixed in
+  // last.
   const auto* p = static_cast<const unsigned char*>(data);
   std::uint64_t lane[4];
   for (int i = 0; i < 4; ++i) lane[i] = mix64(seed + static_cast<std::uint64_t>(i));
@@ -27,7 +28,8 @@ std::uint64_t hash_bytes(const void* data, std::size_t bytes, std::uint64_t seed
   return mix64(h ^ bytes);
 }
 
-std::uint64_t hash_indexed(const void* data, std::int64_t n, int width, std::int64_t first) {
+std::uint64_t hash_indexed(const void* data, std::int64_t n, int width,
+                           std::int64_t first) {
   const auto* p = static_cast<const unsigned char*>(data);
   std::uint64_t sum = 0;
   for (std::int64_t i = 0; i < n; ++i) {

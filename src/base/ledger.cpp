@@ -45,8 +45,8 @@ void* Arena::take(const char* name, index_t bytes) {
   }
   if (slab_ == slabs_.size()) {
     const index_t size = std::max(rounded, slab_bytes_);
-    slabs_.emplace_back(Kokkos::view_alloc(std::string("arena"), Kokkos::WithoutInitializing),
-                        size);
+    slabs_.emplace_back(
+        Kokkos::view_alloc(std::string("arena"), Kokkos::WithoutInitializing), size);
     used_ = 0;
   }
   void* p = slabs_[slab_].data() + used_;

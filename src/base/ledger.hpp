@@ -9,7 +9,8 @@
 
 namespace capstan {
 
-/// Bytes of device memory by name: now, and each name's share at the moment of the highest total.
+/// Bytes of device memory by name: now, and each name's share at the moment of the
+/// highest total.
 class Ledger {
  public:
   void add(const std::string& name, index_t bytes);
@@ -29,7 +30,8 @@ class Ledger {
   bool at_peak_stale_ = false;
 };
 
-/// A zeroed View that lives as long as it is held; its bytes stay in the ledger under `name`.
+/// A zeroed View that lives as long as it is held; its bytes stay in the ledger under
+/// `name`.
 template <class T>
 View1<T> make1(Ledger& ledger, const std::string& name, index_t n) {
   ledger.add(name, n * static_cast<index_t>(sizeof(T)));
@@ -41,13 +43,15 @@ View2<T> make2(Ledger& ledger, const std::string& name, index_t n0, index_t n1) 
   return View2<T>(name, n0, n1);
 }
 template <class T>
-View3<T> make3(Ledger& ledger, const std::string& name, index_t n0, index_t n1, index_t n2) {
+View3<T> make3(Ledger& ledger, const std::string& name, index_t n0, index_t n1,
+               index_t n2) {
   ledger.add(name, n0 * n1 * n2 * static_cast<index_t>(sizeof(T)));
   return View3<T>(name, n0, n1, n2);
 }
 
-/// Stack of temporary Views: forward pushes what backward needs, backward pops it, and nothing is
-/// allocated once the first step has sized the slabs. Contents of a taken View are undefined.
+/// Stack of temporary Views: forward pushes what backward needs, backward pops it, and
+/// nothing is allocated once the first step has sized the slabs. Contents of a taken View
+/// are undefined.
 class Arena {
  public:
   struct Mark {

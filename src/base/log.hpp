@@ -1,5 +1,6 @@
 #pragma once
-/// \file Log lines: to the console and to a file, on rank 0 only (warnings and errors on any rank).
+/// \file Log lines: to the console and to a file, on rank 0 only (warnings and errors on
+/// any rank).
 #include <cstdarg>
 #include <cstdio>
 #include <string>

@@ -1,6 +1,6 @@
 #pragma once
-/// \file Counter-based random numbers: a value is a pure function of (key, counter), so that
-/// tensors come out the same on any grid, in any order, on host and device.
+/// \file Counter-based random numbers: a value is a pure function of (key, counter), so
+/// that tensors come out the same on any grid, in any order, on host and device.
 #include <Kokkos_Core.hpp>
 #include <cmath>
 #include <cstdint>
@@ -29,7 +29,8 @@ class Rng {
     return ::sqrt(-2.0 * ::log(u)) * ::cos(6.283185307179586 * v);
   }
   /// Standard normal conditioned on |x| <= limit, by drawing again up to 16 times.
-  KOKKOS_INLINE_FUNCTION double truncated_normal(std::uint64_t counter, double limit) const {
+  KOKKOS_INLINE_FUNCTION double truncated_normal(std::uint64_t counter,
+                                                 double limit) const {
     double x = 0;
     for (std::uint64_t tries = 0; tries < 16; ++tries) {
       x = normal(16 * counter + tries);

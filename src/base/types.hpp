@@ -42,8 +42,8 @@ struct AccOf<bf16> {
 template <class S>
 using Acc = typename AccOf<S>::type;
 
-/// Explicit instantiation of a file's templates: CAPSTAN_INSTANTIATE(MACRO) expands MACRO(S)
-/// once per scalar type of the build.
+/// Explicit instantiation of a file's templates: CAPSTAN_INSTANTIATE(MACRO) expands
+/// MACRO(S) once per scalar type of the build.
 #define CAPSTAN_INSTANTIATE(MACRO) MACRO(double) MACRO(float)
 
 /// Copies n elements between host memory and device memory; both wait until done.
@@ -81,6 +81,8 @@ void fill(const V& v, typename V::non_const_value_type value) {
 }
 
 /// Waits for every kernel that was launched.
-inline void fence() { Kokkos::fence(); }
+inline void fence() {
+  Kokkos::fence();
+}
 
 }  // namespace capstan

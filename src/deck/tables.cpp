@@ -41,10 +41,10 @@ Key&& Key::otherwise(const char* value) && {
 
 const std::vector<Block>& deck_blocks() {
   static const std::vector<Block> blocks = {
-      job_table(),     grid_table(),       topology_table(), model_table(),
-      moe_table(),     scale_table(),      batch_table(),    data_table(),
-      mixture_table(), optimizer_table(),  group_table(),    schedule_table(),
-      eval_table(),    checkpoint_table(), health_table(),   diagnostics_table(),
+      job_table(),     grid_table(),       topology_table(),   model_table(),
+      moe_table(),     scale_table(),      batch_table(),      data_table(),
+      mixture_table(), optimizer_table(),  group_table(),      schedule_table(),
+      eval_table(),    checkpoint_table(), health_table(),     diagnostics_table(),
       memory_table(),  rehearsal_table(),  experiment_table(),
   };
   return blocks;

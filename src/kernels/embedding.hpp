@@ -10,8 +10,9 @@ namespace capstan {
 template <class S>
 void embedding(View1<const std::int32_t> tokens, View2<const S> table, View2<S> y);
 
-/// Rows of a batch grouped by token, made on the host: order [T] lists rows sorted by (token, row);
-/// starts [n + 1] delimit the groups of equal token; tokens [n]. Rows with token < 0 are left out.
+/// Rows of a batch grouped by token, made on the host: order [T] lists rows sorted by
+/// (token, row); starts [n + 1] delimit the groups of equal token; tokens [n]. Rows with
+/// token < 0 are left out.
 struct TokenGroups {
   std::vector<std::int32_t> order, starts, tokens;
 };

@@ -1,5 +1,6 @@
 #pragma once
-/// \file y = x W and its two adjoints, on row-major Views. x [T, in], W [in, out], y [T, out].
+/// \file y = x W and its two adjoints, on row-major Views. x [T, in], W [in, out], y [T,
+/// out].
 #include "base/types.hpp"
 #include "blas/gemm.hpp"
 
@@ -15,7 +16,8 @@ void linear(View2<const S> x, View2<const S> w, View2<S> y, bool accumulate = fa
 
 /// dx = dy W^T, or dx += dy W^T.
 template <class S>
-void linear_input(View2<const S> dy, View2<const S> w, View2<S> dx, bool accumulate = false) {
+void linear_input(View2<const S> dy, View2<const S> w, View2<S> dx,
+                  bool accumulate = false) {
   const index_t t = dy.extent(0), in = w.extent(0), out = w.extent(1);
   blas::gemm<S>(blas::Op::N, blas::Op::T, t, in, out, S(1), dy.data(), out, w.data(), out,
                 S(accumulate ? 1 : 0), dx.data(), in);
@@ -25,8 +27,8 @@ void linear_input(View2<const S> dy, View2<const S> w, View2<S> dx, bool accumul
 template <class S>
 void linear_weight(View2<const S> x, View2<const S> dy, View2<S> dw) {
   const index_t t = x.extent(0), in = x.extent(1), out = dy.extent(1);
-  blas::gemm<S>(blas::Op::T, blas::Op::N, in, out, t, S(1), x.data(), in, dy.data(), out, S(1),
-                dw.data(), out);
+  blas::gemm<S>(blas::Op::T, blas::Op::N, in, out, t, S(1), x.data(), in, dy.data(), out,
+                S(1), dw.data(), out);
 }
 
 }  // namespace capstan

@@ -97,8 +97,8 @@ void sort_by_expert(View2<const std::int32_t> experts, View2<std::int32_t> block
                     View1<std::int32_t> order, View1<std::int32_t> slot);
 index_t sort_blocks(index_t tokens);
 
-/// y[r] = x[order[r] div K] for r in [0, rows): x [T, Z] -> y [rows, Z]. A row of order -1
-/// is left as it is, here and in combine_backward.
+/// y[r] = x[order[r] div K] for r in [0, rows): x [T, Z] -> y [rows, Z]. A row of order
+/// -1 is left as it is, here and in combine_backward.
 template <class S>
 void gather_rows(View2<const S> x, View1<const std::int32_t> order, index_t k,
                  View2<S> y);

@@ -7,11 +7,12 @@ namespace capstan {
 /// y = silu(gate) * up, elementwise on n elements.
 template <class S>
 void swiglu(View1<const S> gate, View1<const S> up, View1<S> y);
-/// d_gate = dy * up * silu'(gate); d_up = dy * silu(gate); y = silu(gate) * up again (so that
-/// forward need not keep it; pass extent 0 to skip). d_gate may be gate, d_up may be up.
+/// d_gate = dy * up * silu'(gate); d_up = dy * silu(gate); y = silu(gate) * up again (so
+/// that forward need not keep it; pass extent 0 to skip). d_gate may be gate, d_up may be
+/// up.
 template <class S>
-void swiglu_backward(View1<const S> gate, View1<const S> up, View1<const S> dy, View1<S> d_gate,
-                     View1<S> d_up, View1<S> y);
+void swiglu_backward(View1<const S> gate, View1<const S> up, View1<const S> dy,
+                     View1<S> d_gate, View1<S> d_up, View1<S> y);
 
 /// y = a + b; y may be a or b.
 template <class S>

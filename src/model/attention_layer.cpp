@@ -61,7 +61,8 @@ void AttentionLayer<S>::forward(View2<const S> x, const DeviceBatch& batch, Save
     s.k_conv = s.k;
     if (conv_) {
       s.k_conv = arena.take2<S>("attention", t, kv_width_);
-      sconv<S>(s.k, w_conv_.matrix(), batch.segments, batch.seq_len, View2<S>(), s.k_conv);
+      sconv<S>(s.k, w_conv_.matrix(), batch.segments, batch.seq_len, View2<S>(),
+               s.k_conv);
     }
     s.q_rot = arena.take2<S>("attention", t, q_width);
     s.k_rot = arena.take2<S>("attention", t, used);
@@ -69,8 +70,8 @@ void AttentionLayer<S>::forward(View2<const S> x, const DeviceBatch& batch, Save
     s.k_inv = arena.take2<Acc<S>>("attention", t, shape_.kv_heads);
     qk_norm_rope<S>(s.q, shape_.heads, h, batch.seq_len, qk_eps_, rope_dims_, theta_,
                     multiplier_, s.q_rot, s.q_inv);
-    qk_norm_rope<S>(s.k_conv, shape_.kv_heads, h, batch.seq_len, qk_eps_, rope_dims_, theta_,
-                    Acc<S>(1), s.k_rot, s.k_inv);
+    qk_norm_rope<S>(s.k_conv, shape_.kv_heads, h, batch.seq_len, qk_eps_, rope_dims_,
+                    theta_, Acc<S>(1), s.k_rot, s.k_inv);
   }
   s.o = arena.take2<S>("attention", t, q_width);
   s.lse = arena.take2<Acc<S>>("attention", t, shape_.heads);
@@ -104,19 +105,19 @@ void AttentionLayer<S>::backward_core(const DeviceBatch& batch, const Saved& s,
   {
     const Region region(ctx.timers, "attention_heads");
     fill(dv, S(0));
-    xsa_gate_backward<S>(s.o, s.v, s.gate, shape_.heads, shape_.kv_heads, h, xsa_, d_gated,
-                         d_o, dv, d_gate);
+    xsa_gate_backward<S>(s.o, s.v, s.gate, shape_.heads, shape_.kv_heads, h, xsa_,
+                         d_gated, d_o, dv, d_gate);
   }
   {
     const Region region(ctx.timers, "attention_core");
-    attention_backward<S>(shape_for(batch), s.q_rot, s.k_rot, s.v, batch.segments, s.o, s.lse,
-                          d_o, delta, dq_rot, dk_rot, dv_core);
+    attention_backward<S>(shape_for(batch), s.q_rot, s.k_rot, s.v, batch.segments, s.o,
+                          s.lse, d_o, delta, dq_rot, dk_rot, dv_core);
     ctx.timers.add_flops(2.5 * attention_flops(shape_for(batch)));  // 5 products, not 2
   }
   const Region region(ctx.timers, "attention_heads");
   add_to<S>(flat(dv_core), flat(dv));
-  qk_norm_rope_backward<S>(s.q, s.q_inv, shape_.heads, h, batch.seq_len, qk_eps_, rope_dims_,
-                           theta_, multiplier_, dq_rot, dq);
+  qk_norm_rope_backward<S>(s.q, s.q_inv, shape_.heads, h, batch.seq_len, qk_eps_,
+                           rope_dims_, theta_, multiplier_, dq_rot, dq);
   if (!conv_) {
     qk_norm_rope_backward<S>(s.k, s.k_inv, shape_.kv_heads, h, batch.seq_len, qk_eps_,
                              rope_dims_, theta_, Acc<S>(1), dk_rot, dk);
@@ -130,8 +131,9 @@ void AttentionLayer<S>::backward_core(const DeviceBatch& batch, const Saved& s,
 }
 
 template <class S>
-void AttentionLayer<S>::backward(View2<const S> x, const DeviceBatch& batch, const Saved& s,
-                                 View2<const S> d_out, View2<S> dx, Context& ctx) const {
+void AttentionLayer<S>::backward(View2<const S> x, const DeviceBatch& batch,
+                                 const Saved& s, View2<const S> d_out, View2<S> dx,
+                                 Context& ctx) const {
   Arena& arena = ctx.arena;
   const ArenaScope scope(arena);
   const index_t t = batch.size(), q_width = shape_.heads * shape_.head_dim;

@@ -1,7 +1,7 @@
 #pragma once
-/// \file Attention branch of a block: projections, short convolution on K, QK norm and RoPE,
-/// attention, XSA, head gate, output projection. Order of operations as in the reference run
-/// (marin-community/marin, experiments/grug/moe_hero_ep/model.py).
+/// \file Attention branch of a block: projections, short convolution on K, QK norm and
+/// RoPE, attention, XSA, head gate, output projection. Order of operations as in the
+/// reference run (marin-community/marin, experiments/grug/moe_hero_ep/model.py).
 #include "kernels/attention.hpp"
 #include "model/batch.hpp"
 #include "model/param.hpp"
@@ -23,7 +23,8 @@ class AttentionLayer {
   /// dx = gradient of x; weights' gradients +=.
   void backward(View2<const S> x, const DeviceBatch& batch, const Saved& saved,
                 View2<const S> d_out, View2<S> dx, Context& ctx) const;
-  /// Operations of a forward pass over this batch shape (tile products of attention aside).
+  /// Operations of a forward pass over this batch shape (tile products of attention
+  /// aside).
   const AttentionShape& shape() const { return shape_; }
 
  private:

@@ -10,7 +10,8 @@ namespace capstan {
 /// Views of T = sequences * seq_len tokens; they live in the arena of the caller.
 struct DeviceBatch {
   index_t sequences = 0, seq_len = 0;
-  index_t first_token = 0;  ///< place of this micro-batch among the rank's tokens of the step
+  index_t first_token =
+      0;  ///< place of this micro-batch among the rank's tokens of the step
   View1<std::int32_t> tokens, targets, segments;
   /// Tokens grouped by id for the embedding's gradient (empty when only forward runs).
   View1<std::int32_t> order, starts, ids;

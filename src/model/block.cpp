@@ -12,8 +12,8 @@ std::string layer_prefix(index_t layer) {
 }  // namespace
 
 template <class S>
-Block<S>::Block(const ModelShape& shape, const ParamStore<S>& params, RouterState<S>& routers,
-                const Grid& grid, index_t layer)
+Block<S>::Block(const ModelShape& shape, const ParamStore<S>& params,
+                RouterState<S>& routers, const Grid& grid, index_t layer)
     : recompute_(shape.recompute),
       conv_attn_(shape.sconv_attn),
       conv_moe_(shape.sconv_moe),
@@ -28,8 +28,9 @@ Block<S>::Block(const ModelShape& shape, const ParamStore<S>& params, RouterStat
 /// out = residual + sconv(branch), or residual + branch.
 template <class S>
 void Block<S>::branch_forward(View2<const S> branch, View2<const S> residual,
-                              const Tensor<S>& conv, bool has_conv, const DeviceBatch& batch,
-                              View2<S> out, Context& ctx) const {
+                              const Tensor<S>& conv, bool has_conv,
+                              const DeviceBatch& batch, View2<S> out,
+                              Context& ctx) const {
   const Region region(ctx.timers, "residual");
   if (has_conv) {
     sconv<S>(branch, conv.matrix(), batch.segments, batch.seq_len, residual, out);
@@ -40,8 +41,9 @@ void Block<S>::branch_forward(View2<const S> branch, View2<const S> residual,
 
 /// Gradient of the branch, given d of the sum (which is also that of the residual).
 template <class S>
-View2<S> Block<S>::branch_backward(View2<const S> branch, const Tensor<S>& conv, bool has_conv,
-                                   const DeviceBatch& batch, View2<S> d, Context& ctx) const {
+View2<S> Block<S>::branch_backward(View2<const S> branch, const Tensor<S>& conv,
+                                   bool has_conv, const DeviceBatch& batch, View2<S> d,
+                                   Context& ctx) const {
   const Region region(ctx.timers, "residual");
   if (!has_conv) return d;
   const auto d_branch = ctx.arena.take2<S>("block_scratch", d.extent(0), d.extent(1));
@@ -90,7 +92,8 @@ void Block<S>::forward(View2<const S> x, const DeviceBatch& batch, Pass pass, Sa
 }
 
 template <class S>
-void Block<S>::backward(const DeviceBatch& batch, Saved& s, View2<S> d, Context& ctx) const {
+void Block<S>::backward(const DeviceBatch& batch, Saved& s, View2<S> d,
+                        Context& ctx) const {
   Arena& arena = ctx.arena;
   const index_t t = batch.size(), width = d.extent(1);
   if (recompute_ == Recompute::full) forward_attention(batch, s, ctx);
@@ -101,12 +104,12 @@ void Block<S>::backward(const DeviceBatch& batch, Saved& s, View2<S> d, Context&
   const auto d_in = arena.take2<S>("block_scratch", t, width);
   {
     const ArenaScope scope(arena);
-    const auto d_moe =
-        branch_backward(s.moe_out, w_conv_moe_, conv_moe_, batch, d, ctx);
+    const auto d_moe = branch_backward(s.moe_out, w_conv_moe_, conv_moe_, batch, d, ctx);
     moe_.backward(s.moe_in, batch, s.moe, d_moe, d_in, ctx);
     moe_norm_.backward(s.middle, s.moe_norm, d_in, d, ctx);
   }
-  const auto d_attn = branch_backward(s.attn_out, w_conv_attn_, conv_attn_, batch, d, ctx);
+  const auto d_attn =
+      branch_backward(s.attn_out, w_conv_attn_, conv_attn_, batch, d, ctx);
   attention_.backward(s.attn_in, batch, s.attention, d_attn, d_in, ctx);
   attn_norm_.backward(s.x, s.attn_norm, d_in, d, ctx);
   arena.release(s.mark);

@@ -21,8 +21,9 @@ class Block {
     typename MoeLayer<S>::Saved moe;
     Arena::Mark mark;
   };
-  /// x -> out [T, D]. What stays in the arena afterwards depends on recompute: everything (none),
-  /// the attention half (moe), nothing but x itself (full). count and eval keep nothing.
+  /// x -> out [T, D]. What stays in the arena afterwards depends on recompute: everything
+  /// (none), the attention half (moe), nothing but x itself (full). count and eval keep
+  /// nothing.
   void forward(View2<const S> x, const DeviceBatch& batch, Pass pass, Saved& saved,
                View2<S> out, Context& ctx) const;
   /// d [T, D]: gradient of out on entry, of x on return. Releases what forward kept.
@@ -32,9 +33,9 @@ class Block {
   void forward_attention(const DeviceBatch& batch, Saved& saved, Context& ctx) const;
   void forward_moe(const DeviceBatch& batch, Pass pass, Saved& saved, View2<S> out,
                    Context& ctx) const;
-  void branch_forward(View2<const S> branch, View2<const S> residual, const Tensor<S>& conv,
-                      bool has_conv, const DeviceBatch& batch, View2<S> out,
-                      Context& ctx) const;
+  void branch_forward(View2<const S> branch, View2<const S> residual,
+                      const Tensor<S>& conv, bool has_conv, const DeviceBatch& batch,
+                      View2<S> out, Context& ctx) const;
   View2<S> branch_backward(View2<const S> branch, const Tensor<S>& conv, bool has_conv,
                            const DeviceBatch& batch, View2<S> d, Context& ctx) const;
 

@@ -17,9 +17,9 @@ View2<T> rows_of(const View2<T>& x, index_t first, index_t rows) {
 
 template <class T>
 double sum_of(View1<const T> x) {
-  return par_sum<double>("loss_sum", x.extent(0), KOKKOS_LAMBDA(index_t i, double& sum) {
-    sum += double(x(i));
-  });
+  return par_sum<double>(
+      "loss_sum", x.extent(0),
+      KOKKOS_LAMBDA(index_t i, double& sum) { sum += double(x(i)); });
 }
 
 }  // namespace
@@ -38,8 +38,8 @@ index_t LossHead<S>::block_rows() const {
 }
 
 template <class S>
-void LossHead<S>::run(View2<const S> x, const DeviceBatch& batch, double scale, View2<S> d_x,
-                      LossSums& sums, Context& ctx) const {
+void LossHead<S>::run(View2<const S> x, const DeviceBatch& batch, double scale,
+                      View2<S> d_x, LossSums& sums, Context& ctx) const {
   const Region region(ctx.timers, "head");
   Arena& arena = ctx.arena;
   const ArenaScope scope(arena);
@@ -60,7 +60,8 @@ void LossHead<S>::run(View2<const S> x, const DeviceBatch& batch, double scale, 
     linear<S>(in, head_.matrix(), part);
     cross_entropy<S>(part, View1<const std::int32_t>(batch.targets.data() + first, n),
                      Acc<S>(scale), z_coefficient_, gradient,
-                     View1<Acc<S>>(ce.data() + first, n), View1<Acc<S>>(z.data() + first, n));
+                     View1<Acc<S>>(ce.data() + first, n),
+                     View1<Acc<S>>(z.data() + first, n));
     if (!gradient) continue;
     linear_input<S>(part, head_.matrix(), rows_of(d_normed, first, n));
     linear_weight<S>(in, part, head_.d_matrix());
@@ -70,14 +71,15 @@ void LossHead<S>::run(View2<const S> x, const DeviceBatch& batch, double scale, 
   const auto targets = batch.targets;
   sums.tokens += par_sum<std::int64_t>(
       "loss_tokens", t,
-      KOKKOS_LAMBDA(index_t i, std::int64_t& sum) { sum += targets(i) >= 0 ? 1 : 0; });
+      KOKKOS_LAMBDA(index_t i, std::int64_t & sum) { sum += targets(i) >= 0 ? 1 : 0; });
   if (!gradient) return;
   fill(d_x, S(0));
   norm_.backward(x, norm, d_normed, d_x, ctx);
 }
 
 template <class S>
-void LossHead<S>::logits(View2<const S> x, index_t first, View2<S> out, Context& ctx) const {
+void LossHead<S>::logits(View2<const S> x, index_t first, View2<S> out,
+                         Context& ctx) const {
   const ArenaScope scope(ctx.arena);
   typename NormGate<S>::Saved norm;
   const auto normed = ctx.arena.take2<S>("head", out.extent(0), x.extent(1));

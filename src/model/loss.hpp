@@ -1,6 +1,7 @@
 #pragma once
-/// \file The head: final norm, logits in blocks of rows, cross-entropy and logit z-loss. [T, V]
-/// never exists: each block of rows gives its loss and its gradients before the next.
+/// \file The head: final norm, logits in blocks of rows, cross-entropy and logit z-loss.
+/// [T, V] never exists: each block of rows gives its loss and its gradients before the
+/// next.
 #include "model/batch.hpp"
 #include "model/norm_gate.hpp"
 
@@ -8,7 +9,8 @@ namespace capstan {
 
 /// Sums over counted tokens of this rank.
 struct LossSums {
-  double cross_entropy = 0, z_loss = 0;  ///< nats; z_loss = sum of logsumexp^2, unweighted
+  double cross_entropy = 0,
+         z_loss = 0;  ///< nats; z_loss = sum of logsumexp^2, unweighted
   std::int64_t tokens = 0;
 };
 
@@ -17,8 +19,9 @@ class LossHead {
  public:
   LossHead(const ModelShape& shape, const ParamStore<S>& params);
 
-  /// x [T, D]: output of the last block. Adds this batch's sums. With a `scale` > 0 also d_x = the
-  /// gradient of scale * sum over counted tokens of (cross-entropy + z_loss coefficient * lse^2).
+  /// x [T, D]: output of the last block. Adds this batch's sums. With a `scale` > 0 also
+  /// d_x = the gradient of scale * sum over counted tokens of (cross-entropy + z_loss
+  /// coefficient * lse^2).
   void run(View2<const S> x, const DeviceBatch& batch, double scale, View2<S> d_x,
            LossSums& sums, Context& ctx) const;
   /// Logits [rows, V] of rows first .. first + rows of x, for sampling.

@@ -5,7 +5,8 @@
 namespace capstan {
 
 template <class S>
-Model<S>::Model(const ModelShape& shape, const Grid& grid, index_t step_tokens, Context& ctx)
+Model<S>::Model(const ModelShape& shape, const Grid& grid, index_t step_tokens,
+                Context& ctx)
     : shape_(shape),
       grid_(grid),
       params_(shape, grid, ctx),
@@ -36,8 +37,8 @@ DeviceBatch Model<S>::with_group(const DeviceBatch& batch) const {
 }
 
 template <class S>
-void Model<S>::embed(const DeviceBatch& batch, typename NormGate<S>::Saved& norm, View2<S> raw,
-                     View2<S> x, Context& ctx) {
+void Model<S>::embed(const DeviceBatch& batch, typename NormGate<S>::Saved& norm,
+                     View2<S> raw, View2<S> x, Context& ctx) {
   const Region region(ctx.timers, "embedding");
   embedding<S>(batch.tokens, table_.matrix(), raw);
   embed_norm_.forward(raw, norm, x, ctx);

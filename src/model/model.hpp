@@ -1,5 +1,6 @@
 #pragma once
-/// \file The whole model on this rank: embedding, blocks, head, and the state of the routers.
+/// \file The whole model on this rank: embedding, blocks, head, and the state of the
+/// routers.
 #include <vector>
 
 #include "model/block.hpp"
@@ -10,7 +11,8 @@ namespace capstan {
 template <class S>
 class Model {
  public:
-  /// `step_tokens`: tokens of this rank in one optimizer step. `grid` must outlive the model.
+  /// `step_tokens`: tokens of this rank in one optimizer step. `grid` must outlive the
+  /// model.
   Model(const ModelShape& shape, const Grid& grid, index_t step_tokens, Context& ctx);
 
   const ModelShape& shape() const { return shape_; }
@@ -26,8 +28,8 @@ class Model {
   /// counted tokens, and of the routers' terms of the objective (means over the step).
   /// Collective over grid.expert_group.
   void train(const DeviceBatch& batch, double scale, LossSums& sums, Context& ctx);
-  /// Forward only, the pending bias applied, dropless; no train state changes. Collective over
-  /// grid.expert_group.
+  /// Forward only, the pending bias applied, dropless; no train state changes. Collective
+  /// over grid.expert_group.
   void evaluate(const DeviceBatch& batch, LossSums& sums, Context& ctx);
   /// Logits [V] at one position of the batch (forward only), for sampling.
   std::vector<double> logits_at(const DeviceBatch& batch, index_t position, Context& ctx);
@@ -35,8 +37,8 @@ class Model {
   void reduce_gradients(Context& ctx);
 
   /// Receives the routing of a micro-batch after its forward pass (for dumps).
-  using RoutingProbe =
-      void (*)(void* user, index_t layer, const DeviceBatch&, const typename MoeLayer<S>::Saved&);
+  using RoutingProbe = void (*)(void* user, index_t layer, const DeviceBatch&,
+                                const typename MoeLayer<S>::Saved&);
   void set_probe(RoutingProbe probe, void* user) {
     probe_ = probe;
     probe_user_ = user;

@@ -18,7 +18,8 @@ NormGate<S>::NormGate(const ModelShape& shape, const ParamStore<S>& params,
 }
 
 template <class S>
-void NormGate<S>::forward(View2<const S> x, Saved& saved, View2<S> out, Context& ctx) const {
+void NormGate<S>::forward(View2<const S> x, Saved& saved, View2<S> out,
+                          Context& ctx) const {
   const Region region(ctx.timers, "norm");
   const index_t t = x.extent(0), d = x.extent(1);
   Arena& arena = ctx.arena;
@@ -40,8 +41,8 @@ void NormGate<S>::forward(View2<const S> x, Saved& saved, View2<S> out, Context&
 }
 
 template <class S>
-void NormGate<S>::backward(View2<const S> x, const Saved& saved, View2<S> d_out, View2<S> dx,
-                           Context& ctx) const {
+void NormGate<S>::backward(View2<const S> x, const Saved& saved, View2<S> d_out,
+                           View2<S> dx, Context& ctx) const {
   const Region region(ctx.timers, "norm");
   const index_t t = x.extent(0), d = x.extent(1);
   Arena& arena = ctx.arena;

@@ -1,6 +1,6 @@
 #pragma once
-/// \file RMSNorm followed by GatedNorm: out = y * sigmoid(silu(y W_down) W_up), y = RMSNorm(x)
-/// (Marin's block, marin-community/marin#8435). Without gate matrices out = y.
+/// \file RMSNorm followed by GatedNorm: out = y * sigmoid(silu(y W_down) W_up), y =
+/// RMSNorm(x) (Marin's block, marin-community/marin#8435). Without gate matrices out = y.
 #include "base/context.hpp"
 #include "model/param.hpp"
 
@@ -10,7 +10,8 @@ template <class S>
 class NormGate {
  public:
   /// `prefix` is "embed", "final", "layer_NNN/attn" or "layer_NNN/moe".
-  NormGate(const ModelShape& shape, const ParamStore<S>& params, const std::string& prefix);
+  NormGate(const ModelShape& shape, const ParamStore<S>& params,
+           const std::string& prefix);
 
   struct Saved {
     View1<Acc<S>> inv;

@@ -9,7 +9,9 @@ namespace {
 
 constexpr index_t kAlign = 64;  // elements: every tensor starts on a cache line
 
-index_t align(index_t n) { return (n + kAlign - 1) / kAlign * kAlign; }
+index_t align(index_t n) {
+  return (n + kAlign - 1) / kAlign * kAlign;
+}
 
 ParamSlot make_slot(const ParamSpec& spec, const Grid& grid) {
   ParamSlot slot;
@@ -26,9 +28,11 @@ template <class S>
 void draw_normal(View1<S> out, index_t first, double std, std::uint64_t seed,
                  std::uint64_t stream) {
   const Rng rng(seed, stream);
-  par_for("init_normal", out.extent(0), KOKKOS_LAMBDA(index_t i) {
-    out(i) = S(std * rng.truncated_normal(static_cast<std::uint64_t>(first + i), 3.0));
-  });
+  par_for(
+      "init_normal", out.extent(0), KOKKOS_LAMBDA(index_t i) {
+        out(i) =
+            S(std * rng.truncated_normal(static_cast<std::uint64_t>(first + i), 3.0));
+      });
 }
 
 }  // namespace
@@ -70,12 +74,15 @@ void ParamStore<S>::initialise(std::uint64_t seed) {
         draw_normal<Acc<S>>(values, slot.row0 * slot.row_size, slot.spec.init_std, seed,
                             stream_of(slot.spec.name));
         break;
-      case ParamSpec::gain: fill(values, Acc<S>(1)); break;
+      case ParamSpec::gain:
+        fill(values, Acc<S>(1));
+        break;
       case ParamSpec::conv:  // identity: tap 0 is the current token
         fill(values, Acc<S>(0));
         fill(View1<Acc<S>>(values.data(), slot.row_size), Acc<S>(1));
         break;
-      default: fill(values, Acc<S>(0));
+      default:
+        fill(values, Acc<S>(0));
     }
   }
   refresh_weights();
@@ -110,7 +117,8 @@ void ParamStore<S>::refresh_weights() {
   if constexpr (!std::is_same_v<S, Acc<S>>) {
     const auto from = masters_;
     const auto to = weights_;
-    par_for("refresh_weights", size(), KOKKOS_LAMBDA(index_t i) { to(i) = S(from(i)); });
+    par_for(
+        "refresh_weights", size(), KOKKOS_LAMBDA(index_t i) { to(i) = S(from(i)); });
   }
 }
 

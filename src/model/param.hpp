@@ -1,7 +1,7 @@
 #pragma once
-/// \file Parameters of this rank: flat buffers of weights, masters and gradients, and a handle per
-/// canonical tensor. Dense tensors come first, then expert tensors, so that each class is reduced
-/// over its own group in one call.
+/// \file Parameters of this rank: flat buffers of weights, masters and gradients, and a
+/// handle per canonical tensor. Dense tensors come first, then expert tensors, so that
+/// each class is reduced over its own group in one call.
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -12,7 +12,8 @@
 
 namespace capstan {
 
-/// Where a tensor lies: rows [row0, row0 + rows) of axis 0 of its global shape are on this rank.
+/// Where a tensor lies: rows [row0, row0 + rows) of axis 0 of its global shape are on
+/// this rank.
 struct ParamSlot {
   ParamSpec spec;
   index_t row0 = 0, rows = 0;  ///< local range of axis 0
@@ -27,7 +28,8 @@ template <class S>
 struct Tensor {
   View1<S> w;
   View1<Acc<S>> d;
-  index_t rows = 0, cols = 0;  ///< as a matrix: product of all axes but the last, the last
+  index_t rows = 0,
+          cols = 0;  ///< as a matrix: product of all axes but the last, the last
   View2<S> matrix() const { return View2<S>(w.data(), rows, cols); }
   View2<Acc<S>> d_matrix() const { return View2<Acc<S>>(d.data(), rows, cols); }
 };
@@ -46,7 +48,8 @@ class ParamStore {
   const ParamSlot& slot(const std::string& name) const;
 
   index_t size() const { return dense_size_ + expert_size_; }
-  /// Whole flat buffers (with a few zero elements of padding between tensors), and their parts.
+  /// Whole flat buffers (with a few zero elements of padding between tensors), and their
+  /// parts.
   View1<S> weights() const { return weights_; }
   View1<Acc<S>> masters() const { return masters_; }
   View1<Acc<S>> gradients() const { return gradients_; }

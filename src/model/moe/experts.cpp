@@ -11,24 +11,25 @@ using blas::Op;
 
 template <class S>
 void experts_forward(const ExpertWeights<S>& w, const std::vector<index_t>& offsets,
-                     View2<const S> x, View2<S> gate, View2<S> up, View2<S> y, Context& ctx) {
+                     View2<const S> x, View2<S> gate, View2<S> up, View2<S> y,
+                     Context& ctx) {
   const ArenaScope scope(ctx.arena);
   const auto h = ctx.arena.take2<S>("experts", x.extent(0), w.width);
   const index_t* rows = offsets.data();
   {
     const Region region(ctx.timers, "experts_gemm");
-    grouped_gemm<S>(Op::N, w.count, rows, w.in, w.width, S(1), x.data(), w.gate.w.data(), S(0),
-                    gate.data());
-    grouped_gemm<S>(Op::N, w.count, rows, w.in, w.width, S(1), x.data(), w.up.w.data(), S(0),
-                    up.data());
+    grouped_gemm<S>(Op::N, w.count, rows, w.in, w.width, S(1), x.data(), w.gate.w.data(),
+                    S(0), gate.data());
+    grouped_gemm<S>(Op::N, w.count, rows, w.in, w.width, S(1), x.data(), w.up.w.data(),
+                    S(0), up.data());
   }
   {
     const Region region(ctx.timers, "swiglu");
     swiglu<S>(flat(gate), flat(up), flat(h));
   }
   const Region region(ctx.timers, "experts_gemm");
-  grouped_gemm<S>(Op::N, w.count, rows, w.width, w.in, S(1), h.data(), w.down.w.data(), S(0),
-                  y.data());
+  grouped_gemm<S>(Op::N, w.count, rows, w.width, w.in, S(1), h.data(), w.down.w.data(),
+                  S(0), y.data());
 }
 
 template <class S>
@@ -57,16 +58,17 @@ void experts_backward(const ExpertWeights<S>& w, const std::vector<index_t>& off
                           w.up.d.data());
   grouped_gemm<S>(Op::T, w.count, rows, w.width, w.in, S(1), gate.data(), w.gate.w.data(),
                   S(0), dx.data());
-  grouped_gemm<S>(Op::T, w.count, rows, w.width, w.in, S(1), up.data(), w.up.w.data(), S(1),
-                  dx.data());
+  grouped_gemm<S>(Op::T, w.count, rows, w.width, w.in, S(1), up.data(), w.up.w.data(),
+                  S(1), dx.data());
 }
 
-#define CAPSTAN_EXPERTS(S)                                                                    \
-  template void experts_forward<S>(const ExpertWeights<S>&, const std::vector<index_t>&,      \
-                                   View2<const S>, View2<S>, View2<S>, View2<S>, Context&);   \
-  template void experts_backward<S>(const ExpertWeights<S>&, const std::vector<index_t>&,     \
-                                    View2<const S>, View2<S>, View2<S>, View2<const S>,       \
-                                    View2<S>, Context&);
+#define CAPSTAN_EXPERTS(S)                                                               \
+  template void experts_forward<S>(const ExpertWeights<S>&, const std::vector<index_t>&, \
+                                   View2<const S>, View2<S>, View2<S>, View2<S>,         \
+                                   Context&);                                            \
+  template void experts_backward<S>(                                                     \
+      const ExpertWeights<S>&, const std::vector<index_t>&, View2<const S>, View2<S>,    \
+      View2<S>, View2<const S>, View2<S>, Context&);
 CAPSTAN_INSTANTIATE(CAPSTAN_EXPERTS)
 
 }  // namespace capstan

@@ -16,8 +16,10 @@ struct ExpertWeights {
 /// x, y [rows, Z]; gate, up [rows, F] are saved for backward; offsets [count + 1].
 template <class S>
 void experts_forward(const ExpertWeights<S>& w, const std::vector<index_t>& offsets,
-                     View2<const S> x, View2<S> gate, View2<S> up, View2<S> y, Context& ctx);
-/// dx = gradient of x; weights' gradients +=. gate and up are overwritten by their gradients.
+                     View2<const S> x, View2<S> gate, View2<S> up, View2<S> y,
+                     Context& ctx);
+/// dx = gradient of x; weights' gradients +=. gate and up are overwritten by their
+/// gradients.
 template <class S>
 void experts_backward(const ExpertWeights<S>& w, const std::vector<index_t>& offsets,
                       View2<const S> x, View2<S> gate, View2<S> up, View2<const S> dy,

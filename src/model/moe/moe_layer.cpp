@@ -14,8 +14,9 @@ namespace {
 /// Rounds router logits to bf16, as the reference run's matrix product does on output.
 template <class T>
 void round_to_bf16(View1<T> x) {
-  par_for("router_round", x.extent(0),
-          KOKKOS_LAMBDA(index_t i) { x(i) = T(float(bf16(float(x(i))))); });
+  par_for(
+      "router_round", x.extent(0),
+      KOKKOS_LAMBDA(index_t i) { x(i) = T(float(bf16(float(x(i))))); });
 }
 
 }  // namespace
@@ -31,8 +32,11 @@ MoeLayer<S>::MoeLayer(const ModelShape& shape, const ParamStore<S>& params,
     latent_norm_ = params.tensor(prefix + "latent_norm");
     latent_up_ = params.tensor(prefix + "latent_up");
   }
-  experts_ = {params.tensor(prefix + "w_gate"), params.tensor(prefix + "w_up"),
-              params.tensor(prefix + "w_down"), shape.experts / grid.n_expert, shape.latent(),
+  experts_ = {params.tensor(prefix + "w_gate"),
+              params.tensor(prefix + "w_up"),
+              params.tensor(prefix + "w_down"),
+              shape.experts / grid.n_expert,
+              shape.latent(),
               shape.expert_width};
   if (shape.shared_experts > 0) {
     shared_gate_ = params.tensor(prefix + "shared_gate");
@@ -45,8 +49,8 @@ MoeLayer<S>::MoeLayer(const ModelShape& shape, const ParamStore<S>& params,
 template <class S>
 Tensor<S> MoeLayer<S>::shared(const Tensor<S>& all, index_t n) const {
   const index_t rows = all.rows / shape_.shared_experts, size = rows * all.cols;
-  return {View1<S>(all.w.data() + n * size, size), View1<Acc<S>>(all.d.data() + n * size, size),
-          rows, all.cols};
+  return {View1<S>(all.w.data() + n * size, size),
+          View1<Acc<S>>(all.d.data() + n * size, size), rows, all.cols};
 }
 
 template <class S>
@@ -96,7 +100,8 @@ void MoeLayer<S>::make_plan(const DeviceBatch& batch, Pass pass, Saved& s,
   s.routed = s.experts;
   const bool spill = s.next.size() > 0;
   if (spill)
-    s.routed = ctx.arena.template take2<std::int32_t>("router", batch.size(), shape_.top_k);
+    s.routed =
+        ctx.arena.template take2<std::int32_t>("router", batch.size(), shape_.top_k);
   a.routed = s.routed;
   TransportSpec spec = shape_.transport;
   if (pass == Pass::eval) spec.kind = Transport::dropless;
@@ -150,7 +155,8 @@ void MoeLayer<S>::forward_routed(View2<const S> x, const DeviceBatch& batch, Pas
     s.latent = arena.take2<S>("latent", t, z);
     s.latent_inv = arena.take1<Acc<S>>("latent", t);
     linear<S>(x, latent_down_.matrix(), s.latent_raw);
-    rms_norm<S>(s.latent_raw, latent_norm_.w, Acc<S>(shape_.norm_eps), s.latent, s.latent_inv);
+    rms_norm<S>(s.latent_raw, latent_norm_.w, Acc<S>(shape_.norm_eps), s.latent,
+                s.latent_inv);
     source = s.latent;
   }
   make_plan(batch, pass, s, ctx);
@@ -194,7 +200,8 @@ void MoeLayer<S>::forward(View2<const S> x, const DeviceBatch& batch, Pass pass,
 
 /// Gradient of the send list, from that of s.returned.
 template <class S>
-View2<S> MoeLayer<S>::backward_experts(View2<S> d_returned, Saved& s, Context& ctx) const {
+View2<S> MoeLayer<S>::backward_experts(View2<S> d_returned, Saved& s,
+                                       Context& ctx) const {
   Arena& arena = ctx.arena;
   const index_t z = shape_.latent();
   DispatchPlan& plan = s.plan;
@@ -205,8 +212,8 @@ View2<S> MoeLayer<S>::backward_experts(View2<S> d_returned, Saved& s, Context& c
   const auto dy = arena.take2<S>("dispatch_scratch", plan.travels ? most : 0, z);
   std::vector<View2<S>> arrived(plan.waves.size(), dy);
   const auto work = [&](index_t w, View2<S> d_y, View2<S> d_x) {
-    experts_backward<S>(experts_, plan.waves[w].offsets, s.rows[w], s.gate[w], s.up[w], d_y,
-                        d_x, ctx);
+    experts_backward<S>(experts_, plan.waves[w].offsets, s.rows[w], s.gate[w], s.up[w],
+                        d_y, d_x, ctx);
   };
   through_experts<S>(plan, d_returned, d_sent, arrived, work, *grid_, ctx);
   return d_sent;
@@ -214,7 +221,8 @@ View2<S> MoeLayer<S>::backward_experts(View2<S> d_returned, Saved& s, Context& c
 
 template <class S>
 void MoeLayer<S>::backward_routed(View2<const S> x, Saved& s, View2<const S> d_out,
-                                  View2<Acc<S>> d_weights, View2<S> dx, Context& ctx) const {
+                                  View2<Acc<S>> d_weights, View2<S> dx,
+                                  Context& ctx) const {
   Arena& arena = ctx.arena;
   const ArenaScope scope(arena);
   const index_t t = x.extent(0), z = shape_.latent();

@@ -1,6 +1,6 @@
 #pragma once
-/// \file The MoE branch of a block: router, latent projection, routed experts, shared experts.
-/// After LatentMoE of the reference run (marin-community/marin#8435).
+/// \file The MoE branch of a block: router, latent projection, routed experts, shared
+/// experts. After LatentMoE of the reference run (marin-community/marin#8435).
 #include "model/batch.hpp"
 #include "model/moe/dispatch.hpp"
 #include "model/moe/experts.hpp"
@@ -11,8 +11,8 @@
 namespace capstan {
 
 /// Why a forward pass runs: `train` records router statistics, `recompute` repeats a
-/// training pass and records nothing, `count` runs ahead of a training pass, forward only,
-/// and records the routers' choices alone, `eval` leaves all train state untouched.
+/// training pass and records nothing, `count` runs ahead of a training pass, forward
+/// only, and records the routers' choices alone, `eval` leaves all train state untouched.
 enum class Pass { train, recompute, count, eval };
 
 /// Nothing of this pass is needed by a backward pass.
@@ -27,8 +27,8 @@ class MoeLayer {
            const Grid& grid, index_t layer);
 
   struct Saved {
-    /// [T, K] as chosen, the choices after them (spill), and after spill: the weights are of
-    /// `routed`.
+    /// [T, K] as chosen, the choices after them (spill), and after spill: the weights are
+    /// of `routed`.
     View2<std::int32_t> experts, next, routed;
     View2<Acc<S>> logits, weights;
     std::vector<View2<S>> rows, gate, up;  ///< of each wave
@@ -40,14 +40,15 @@ class MoeLayer {
   void forward(View2<const S> x, const DeviceBatch& batch, Pass pass, Saved& saved,
                View2<S> out, Context& ctx) const;
   /// dx = gradient of x; weights' gradients +=.
-  void backward(View2<const S> x, const DeviceBatch& batch, Saved& saved, View2<const S> d_out,
-                View2<S> dx, Context& ctx) const;
+  void backward(View2<const S> x, const DeviceBatch& batch, Saved& saved,
+                View2<const S> d_out, View2<S> dx, Context& ctx) const;
 
  private:
   void forward_router(View2<const S> x, const DeviceBatch& batch, Pass pass, Saved& saved,
                       Context& ctx) const;
   void make_plan(const DeviceBatch& batch, Pass pass, Saved& saved, Context& ctx) const;
-  void forward_experts(View2<const S> source, Pass pass, Saved& saved, Context& ctx) const;
+  void forward_experts(View2<const S> source, Pass pass, Saved& saved,
+                       Context& ctx) const;
   void forward_routed(View2<const S> x, const DeviceBatch& batch, Pass pass, Saved& saved,
                       View2<S> out, Context& ctx) const;
   View2<S> backward_experts(View2<S> d_returned, Saved& saved, Context& ctx) const;

@@ -4,8 +4,10 @@
 namespace capstan {
 
 namespace {
-/// Tokens of a block.
-constexpr index_t kTokens = 256;
+/// Tokens of a block, at least: sort_by_expert takes so many more that a block has
+/// kPerExpert assignments for each expert's counter, and its cost does not grow with the
+/// experts.
+constexpr index_t kTokens = 256, kPerExpert = 4;
 /// Workers that share a block: worker o alone touches the counters of experts e with
 /// e mod kOwners == o, so that no atomics are needed and assignments stay in order.
 constexpr std::int32_t kOwners = kOnHost ? 1 : 128;
@@ -31,7 +33,9 @@ void sort_by_expert(View2<const std::int32_t> experts, View2<std::int32_t> block
                     View1<std::int32_t> order, View1<std::int32_t> slot) {
   const index_t tokens = index_t(experts.extent(0)), k = index_t(experts.extent(1));
   const index_t e = index_t(counts.extent(0)), total = tokens * k;
-  const index_t blocks = sort_blocks(tokens), size = kTokens * k;
+  const index_t times = kPerExpert * e / (kTokens * k);
+  const index_t per_block = kTokens * (times > 1 ? times : 1), size = per_block * k;
+  const index_t blocks = (tokens + per_block - 1) / per_block;
   const std::int32_t* list = experts.data();
   par_rows(
       "sort_count", blocks, 0, KOKKOS_LAMBDA(const Team& team, index_t b) {

@@ -31,19 +31,14 @@ std::vector<std::int64_t> accept_cells(const std::vector<std::int64_t>& counts,
   return accepted;
 }
 
+std::vector<std::int64_t> wanted_rows(const Counts& counts) {
+  std::vector<std::int64_t> wanted(counts.experts, 0);
+  for (index_t s = 0; s < counts.senders; ++s)
+    for (index_t e = 0; e < counts.experts; ++e) wanted[e] += counts.at(s, e);
+  return wanted;
+}
+
 namespace {
-
-std::int64_t total_of(const Counts& counts, index_t expert) {
-  std::int64_t total = 0;
-  for (index_t s = 0; s < counts.senders; ++s) total += counts.at(s, expert);
-  return total;
-}
-
-Counts same_grid(const Counts& counts) {
-  Counts out = counts;
-  std::fill(out.n.begin(), out.n.end(), 0);
-  return out;
-}
 
 /// The largest equal share of the senders' wants that fits, and one more for some.
 void share_evenly(const Counts& counts, index_t expert, std::int64_t room,
@@ -73,49 +68,54 @@ void share_evenly(const Counts& counts, index_t expert, std::int64_t room,
 
 }  // namespace
 
-void share_room(const Counts& counts, index_t expert, std::int64_t room, bool rotate,
-                Counts& accepted) {
-  if (rotate && room < total_of(counts, expert)) {
-    share_evenly(counts, expert, room, accepted);
-    return;
-  }
+Counts share_rooms(const Counts& counts, const std::vector<std::int64_t>& room,
+                   bool rotate) {
+  Counts accepted = counts;
+  std::vector<std::int64_t> left(room);
+  // Row by row, as the matrix lies in memory.
   for (index_t s = 0; s < counts.senders; ++s) {
-    const std::int64_t n = std::min(counts.at(s, expert), room);
-    accepted.at(s, expert) = n;
-    room -= n;
+    for (index_t e = 0; e < counts.experts; ++e) {
+      const std::int64_t n = std::min(counts.at(s, e), left[e]);
+      accepted.at(s, e) = n;
+      left[e] -= n;
+    }
   }
+  if (!rotate) return accepted;
+  const std::vector<std::int64_t> wanted = wanted_rows(counts);
+  for (index_t e = 0; e < counts.experts; ++e)
+    if (room[e] < wanted[e]) share_evenly(counts, e, room[e], accepted);
+  return accepted;
 }
 
 Counts accept_ragged(const Counts& counts, index_t chunks, index_t capacity,
                      DropPolicy policy) {
-  Counts accepted = same_grid(counts);
+  std::vector<std::int64_t> room = wanted_rows(counts);
   const index_t per_chunk = counts.local() / chunks;
   for (index_t first = 0; first < counts.experts; first += per_chunk) {
     std::int64_t left = capacity;
     for (index_t e = first; e < first + per_chunk; ++e) {
-      const std::int64_t room = std::min<std::int64_t>(left, total_of(counts, e));
-      share_room(counts, e, room, policy == DropPolicy::rotate, accepted);
-      left -= room;
+      room[e] = std::min(left, room[e]);
+      left -= room[e];
     }
   }
-  return accepted;
+  return share_rooms(counts, room, policy == DropPolicy::rotate);
 }
 
 Counts accept_waterfill(const Counts& counts, index_t floor, DropPolicy policy) {
-  Counts accepted = same_grid(counts);
+  std::vector<std::int64_t> room = wanted_rows(counts);
   const index_t local = counts.local();
   for (index_t first = 0; first < counts.experts; first += local) {
     std::int64_t slack = 0;
     for (index_t e = first; e < first + local; ++e)
-      slack += std::max<std::int64_t>(0, floor - total_of(counts, e));
+      slack += std::max<std::int64_t>(0, floor - room[e]);
     for (index_t e = first; e < first + local; ++e) {
-      const std::int64_t over = std::max<std::int64_t>(0, total_of(counts, e) - floor);
+      const std::int64_t over = std::max<std::int64_t>(0, room[e] - floor);
       const std::int64_t extra = std::min(over, slack);
       slack -= extra;
-      share_room(counts, e, floor + extra, policy == DropPolicy::rotate, accepted);
+      room[e] += extra - over;
     }
   }
-  return accepted;
+  return share_rooms(counts, room, policy == DropPolicy::rotate);
 }
 
 Bank grant_bank(const std::vector<std::int32_t>& ids, const std::vector<index_t>& first,

@@ -62,15 +62,17 @@ struct Counts {
 std::vector<std::int64_t> accept_cells(const std::vector<std::int64_t>& counts,
                                        index_t capacity);
 
-/// Shares `room` out over senders that want counts.at(s, expert): first-sender-first, or
-/// (rotate) evenly, what does not divide going to one sender after the other from sender
-/// expert mod senders on. Writes accepted.at(s, expert).
-void share_room(const Counts& counts, index_t expert, std::int64_t room, bool rotate,
-                Counts& accepted);
+/// Rows wanted of each expert, by all senders.
+std::vector<std::int64_t> wanted_rows(const Counts& counts);
+/// Shares room[e] rows of each expert e out over the senders that want them:
+/// first-sender- first, or (rotate) evenly, what does not divide going to one sender
+/// after the other from sender e mod senders on.
+Counts share_rooms(const Counts& counts, const std::vector<std::int64_t>& room,
+                   bool rotate);
 
 /// `ragged`: the experts of a receiver come in `chunks` equal parts, each with `capacity`
 /// rows: granted to the chunk's experts in order until they are used up, within an expert
-/// by share_room.
+/// by share_rooms.
 Counts accept_ragged(const Counts& counts, index_t chunks, index_t capacity,
                      DropPolicy policy);
 

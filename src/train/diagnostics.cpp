@@ -1,6 +1,8 @@
 #include "train/diagnostics.hpp"
 
+#include <algorithm>
 #include <ctime>
+#include <numeric>
 
 namespace capstan {
 
@@ -34,15 +36,24 @@ TableColumn text_column(const std::string& name, std::size_t bytes) {
 /// Columns layer/<name> [layers], as figures of a report.
 std::vector<std::pair<std::string, std::vector<double>>> layer_figures(
     const RouterReport& r) {
-  const auto real = [](const std::vector<std::int64_t>& v) {
-    return std::vector<double>(v.begin(), v.end());
+  const std::size_t layers = r.entropy.size();
+  const std::size_t experts = layers > 0 ? r.load.size() / layers : 0;
+  const auto part = [&](const std::vector<std::int64_t>& counts) {
+    std::vector<double> fractions;
+    for (std::size_t l = 0; l < counts.size(); ++l) {
+      const auto first = r.load.begin() + std::ptrdiff_t(l * experts);
+      const auto all =
+          std::accumulate(first, first + std::ptrdiff_t(experts), std::int64_t(0));
+      fractions.push_back(double(counts[l]) / double(std::max<std::int64_t>(1, all)));
+    }
+    return fractions;
   };
   const DropReport& d = r.drops;
   return {{"entropy", r.entropy},
           {"load_max_over_mean", r.max_over_mean},
-          {"drops_sender", real(d.sender)},
-          {"drops_receiver", real(d.receiver)},
-          {"spilled", real(d.spilled)},
+          {"drops_sender", part(d.sender)},
+          {"drops_receiver", part(d.receiver)},
+          {"spilled", part(d.spilled)},
           {"pool_rows", d.pool_rows},
           {"capacity_effective", d.pool_factor},
           {"bank_rows", d.bank_rows},

@@ -71,7 +71,7 @@ class OnACheckpoint(runs.Case):
 
 
 class Tiny(runs.Case):
-    def check(self, deck, *words, ranks=1):
+    def check(self, *words, ranks=1):
         done = self.capstan("none", "-v", *words, deck=None, ranks=ranks, code=0)
         self.assert_says(done, "tiny: ok loss=")
         self.assertEqual(sorted(os.listdir(self.folder)), ["corpus.bin", "corpus.idx"])
@@ -81,19 +81,26 @@ class Tiny(runs.Case):
         before = set(os.listdir(os.environ.get("TMPDIR", "/tmp")))
         for name in ("quickstart.deck", "bench/desk.deck", "tests/tiny.deck"):
             deck = os.path.join(runs.SOURCE, "inputs", name)
-            done = self.check(None, "-i", deck)
+            done = self.check("-i", deck)
             self.assertLess(done.seconds, 20)
             for ranks in (2, 3):
-                self.check(None, "-i", deck, ranks=ranks)
+                self.check("-i", deck, ranks=ranks)
         left = set(os.listdir(os.environ.get("TMPDIR", "/tmp"))) - before
         self.assertEqual([n for n in left if re.fullmatch(r"capstan\.\w{6}", n)], [])
 
     def test_keeps_switches(self):
         deck = os.path.join(runs.SOURCE, "inputs", "tests", "tiny.deck")
-        plain = self.check(None, "-i", deck).output
+
+        def figures(*words):
+            done = self.check("-i", deck, *words)
+            return re.search(r"loss=\S+ grad_norm=\S+", done.output)[0]
+
+        plain = figures()
+        self.assertEqual(figures(), plain)
         for switch in ("model/xsa=false", "model/sconv=none", "moe/latent_width=0",
-                       "model/scalar=float", "grid/micro_batches=2"):
-            self.assertNotEqual(self.check(None, "-i", deck, switch).output, plain)
+                       "grid/micro_batches=2"):
+            self.assertNotEqual(figures(switch), plain, switch)
+        self.check("-i", deck, "model/scalar=float")
 
     def test_refuses_what_is_not_served(self):
         deck = os.path.join(runs.SOURCE, "inputs", "tests", "tiny.deck")

@@ -2,7 +2,7 @@
 
     class Some(runs.Case):
         def test_it(self):
-            done = self.capstan("a", "job/steps=5", ranks=2)     # tiny.deck, run directory a
+            done = self.capstan("a", "job/steps=5", ranks=2)  # tiny.deck, directory a
             self.assertEqual(done.code, 0, done.output)
             history = self.history("a")
 

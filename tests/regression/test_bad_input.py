@@ -123,7 +123,8 @@ class Disk(runs.Case):
         self.limit(job, resource.RLIM_INFINITY)
         job.until(lambda: max(runs.checkpoints(job.directory), default=0) > step, "save")
         self.limit(job, 1_000_000)
-        failed = sum(kind == "save_failed" for _, kind, _ in self.history("full")[0].events)
+        events = self.history("full")[0].events
+        failed = sum(kind == "save_failed" for _, kind, _ in events)
         job.until_event("save_failed", failed + 1)
         kept = runs.checkpoints(job.directory)
         with open(self.path("full", "stop"), "w"):

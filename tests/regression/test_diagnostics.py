@@ -109,7 +109,8 @@ class Finished(Columns):
         self.assertEqual(self.check_columns("run"), 25)
         (segment,) = self.history("run")
         self.assertEqual(list(segment.evals), [10, 20])
-        parts = ("embed", "attn", "router", "latent", "experts", "shared", "norms", "head")
+        parts = ("embed", "attn", "router", "latent", "experts", "shared", "norms")
+        parts += ("head",)
         for stem in ("grad_norm", "param_norm"):
             whole = sum(segment.values(f"{stem}_{part}") ** 2 for part in parts) ** 0.5
             self.assert_close(whole, segment.values(stem), 1e-12, stem)

@@ -191,7 +191,8 @@ class Experts(runs.Case):
         (segment,) = self.history("schedule")
         # ceil(5000 / 256) steps; job/steps of the deck is 4, and wins where it is given.
         self.assertEqual(list(segment.rows), [1, 2, 3, 4])
-        self.capstan("whole", *words, "schedule/final_fraction=0.1", "job/steps=0", code=0)
+        words += ["schedule/final_fraction=0.1", "job/steps=0"]
+        self.capstan("whole", *words, code=0)
         (segment,) = self.history("whole")
         tokens = np.minimum(np.arange(1, 21) * runs.TOKENS, 5000)
         warm = tokens / 1000

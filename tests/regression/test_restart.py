@@ -36,7 +36,7 @@ class Restarts(runs.Case):
         return job
 
     def gold(self, steps):
-        """(rows, {step: folder}) of a run of at least `steps` steps that never stopped."""
+        """(rows, {step: folder}) of at least `steps` steps that never stopped."""
         if steps > self.gold_steps:
             type(self).gold_steps = max(steps, 60)
             name = f"gold{self.gold_steps}"

@@ -265,7 +265,8 @@ def route(shape, logits, bias, experts=None, routed=None):
 
 def ranked(logits, bias):
     """All experts of each token, best first [T, E]."""
-    return torch.sort(logits.detach() + bias, dim=-1, descending=True, stable=True).indices
+    biased = logits.detach() + bias
+    return torch.sort(biased, dim=-1, descending=True, stable=True).indices
 
 
 def round_to_bf16(x):

@@ -14,7 +14,8 @@ import time
 def start(program, test):
     """Three ranks of the disabled test."""
     command = ["mpirun", "-n", "3", program]
-    command += ["--gtest_also_run_disabled_tests", "--gtest_filter=DISABLED_Stuck." + test]
+    command.append("--gtest_also_run_disabled_tests")
+    command.append("--gtest_filter=DISABLED_Stuck." + test)
     return subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )

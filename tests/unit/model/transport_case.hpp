@@ -1,6 +1,10 @@
 #pragma once
 /// \file Exchange of a random routing over the ranks of a group, and an oracle that sees
 /// all tokens of all ranks and follows the rules of the manual one assignment at a time.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <limits>
 #include <map>
 
 #include "model/moe/transport.hpp"
@@ -237,89 +241,134 @@ class Oracle {
   double mean_ = 0;  ///< assignments of a rank, mean of the group
 };
 
-/// Plan, forward and backward of one rank with experts y = (e + 2) x; checks everything
-/// against the oracle.
+/// Plan, forward and backward of one rank with experts y = (e + 2) x.
+class Exchange {
+ public:
+  Exchange(const Routing& r, const TransportSpec& spec, const Grid& grid, Context& ctx,
+           index_t z)
+      : r_(r),
+        grid_(grid),
+        ctx_(ctx),
+        z_(z),
+        me_(grid.expert),
+        t_(r.tokens(me_)),
+        want_(Oracle(r, spec).run()),
+        weights_(view2<double>(t_, r.k, r.weights[me_])) {
+    const auto ints = [&](const std::vector<std::int32_t>& v, index_t width) {
+      const auto copy = ctx.arena.take2<std::int32_t>("test", t_, width);
+      copy_to_device(v.data(), copy.data(), static_cast<index_t>(v.size()));
+      return copy;
+    };
+    a_.experts = ints(r.experts[me_], r.k);
+    a_.routed = ints(r.experts[me_], r.k);
+    a_.next = ints(r.next[me_], kSpillChoices);
+    a_.weights = [&r, me = me_] { return r.weights[me]; };
+    for (index_t s = 0; s < r.ranks; ++s) a_.valid.push_back(r.valid(s));
+    a_.n_experts = r.n_experts();
+    a_.width = z;
+    plan_ = make_dispatch(spec, a_, grid, ctx);
+    for (const Wave& w : plan_.waves) rows_.push_back(take(w.room, z));
+  }
+
+  /// x [T, Z] -> every token's weighted sum over its kept experts.
+  Values forward(const Values& x) {
+    const auto send = take(plan_.sent, z_);
+    gather_rows<double>(view2<double>(t_, z_, x), plan_.order, r_.k, send);
+    if (plan_.headers)
+      pack_ids<double>(plan_.order, flat(a_.experts), r_.local, plan_.layout, send);
+    back_ = plan_.travels ? send : take(plan_.sent, z_);
+    travel(send, back_);
+    settle<double>(plan_, back_, ctx_);
+    const auto out = take(t_, z_);
+    combine<double>(back_, plan_.slot, weights_, out);
+    return values(out);
+  }
+
+  /// Gradients of x and of the weights, from g [T, Z] of the sums.
+  std::pair<Values, Values> backward(const Values& g) {
+    const auto d_weights = take(t_, r_.k), d_back = take(plan_.sent, z_);
+    combine_backward<double>(back_, plan_.order, plan_.slot, weights_,
+                             view2<double>(t_, z_, g), d_back, d_weights);
+    const auto d_send = plan_.travels ? d_back : take(plan_.sent, z_);
+    travel(d_back, d_send);
+    const auto d_x = take(t_, z_);
+    gather_rows_backward<double>(d_send, plan_.slot, r_.k, d_x);
+    return {values(d_x), values(d_weights)};
+  }
+
+  /// What was kept, by whom, and why not.
+  void check_outcome() const {
+    const Values slot = values(plan_.slot), by = values(a_.routed);
+    for (index_t i = 0; i < t_ * r_.k; ++i) {
+      const std::int32_t expert = slot[i] >= 0 ? std::int32_t(by[i]) : -1;
+      EXPECT_EQ(expert, want_.by[me_][i]) << "rank " << me_ << " assignment " << i;
+    }
+    const DropTally& tally = plan_.tally;
+    EXPECT_EQ(tally.assignments, r_.valid(me_) * r_.k);
+    EXPECT_EQ(tally.sender, want_.sender[me_]);
+    EXPECT_EQ(tally.receiver, want_.receiver[me_]);
+    EXPECT_EQ(tally.spilled, want_.spilled[me_]);
+    EXPECT_EQ(grid_.expert_group.all_reduce_value(tally.kept, Reduce::sum),
+              grid_.expert_group.all_reduce_value(tally.computed, Reduce::sum));
+  }
+
+  /// The sums and gradients that the oracle's outcome gives.
+  void check_values(const Values& x, const Values& out, const Values& g,
+                    const Values& d_x, const Values& d_weights) const {
+    Values y(t_ * z_, 0.0), dx(t_ * z_, 0.0), dw(t_ * r_.k, 0.0);
+    for (index_t i = 0; i < t_ * r_.k; ++i) {
+      if (want_.by[me_][i] < 0) continue;
+      const double factor = double(want_.by[me_][i] + 2);
+      for (index_t c = i / r_.k * z_; c < (i / r_.k + 1) * z_; ++c) {
+        y[c] += r_.weights[me_][i] * factor * x[c];
+        dx[c] += r_.weights[me_][i] * factor * g[c];
+        dw[i] += factor * x[c] * g[c];
+      }
+    }
+    EXPECT_LT(relative_error(out, y), 1e-14);
+    EXPECT_LT(relative_error(d_x, dx), 1e-14);
+    EXPECT_LT(relative_error(d_weights, dw), 1e-14);
+  }
+
+ private:
+  View2<double> take(index_t n0, index_t n1) {
+    return ctx_.arena.take2<double>("test", n0, n1);
+  }
+  void travel(View2<double> send, View2<double> back) {
+    const auto work = [&](index_t w, View2<double> in, View2<double> out) {
+      const auto& offsets = plan_.waves[w].offsets;
+      Values v = values(in);
+      for (index_t e = 0; e < r_.local; ++e)
+        for (index_t i = offsets[e] * z_; i < offsets[e + 1] * z_; ++i)
+          v[i] *= double(me_ * r_.local + e + 2);
+      copy_to_device(v.data(), out.data(), static_cast<index_t>(v.size()));
+    };
+    through_experts<double>(plan_, send, back, rows_, work, grid_, ctx_);
+  }
+
+  const Routing& r_;
+  const Grid& grid_;
+  Context& ctx_;
+  index_t z_, me_, t_;
+  Outcome want_;
+  View2<double> weights_, back_;
+  Assignments a_;
+  DispatchPlan plan_;
+  std::vector<View2<double>> rows_;
+};
+
+/// Everything of one exchange against the oracle.
 inline void check_exchange(const Routing& r, const TransportSpec& spec, const Grid& grid,
                            Context& ctx, index_t z = 3) {
   const ArenaScope scope(ctx.arena);
-  const index_t me = grid.expert, t = r.tokens(me), k = r.k;
-  Assignments a;
-  const auto typed = [](const std::vector<std::int32_t>& v) { return view_ints(v); };
-  const auto experts = typed(r.experts[me]), next = typed(r.next[me]);
-  const auto routed = typed(r.experts[me]);
-  a.experts = View2<const std::int32_t>(experts.data(), t, k);
-  a.routed = View2<std::int32_t>(routed.data(), t, k);
-  a.next = View2<const std::int32_t>(next.data(), t, kSpillChoices);
-  a.weights = [&] { return r.weights[me]; };
-  for (index_t s = 0; s < r.ranks; ++s) a.valid.push_back(r.valid(s));
-  a.n_experts = r.n_experts();
-  a.width = z;
-  const Outcome want = Oracle(r, spec).run();
-
-  DispatchPlan plan = make_dispatch(spec, a, grid, ctx);
-  const Values x = normal_values(t * z, 7 + static_cast<std::uint64_t>(me));
-  const auto source = view2<double>(t, z, x);
-  const auto send = ctx.arena.take2<double>("test", plan.sent, z);
-  gather_rows<double>(source, plan.order, k, send);
-  if (plan.headers) pack_ids<double>(plan.order, experts, r.local, plan.layout, send);
-  const auto back = plan.travels ? send : ctx.arena.take2<double>("test", plan.sent, z);
-  std::vector<View2<double>> rows;
-  for (const Wave& w : plan.waves)
-    rows.push_back(ctx.arena.take2<double>("test", w.room, z));
-  const auto work = [&](index_t w, View2<double> in, View2<double> out) {
-    Values v = values(in);
-    for (index_t e = 0; e < r.local; ++e) {
-      for (index_t row = plan.waves[w].offsets[e]; row < plan.waves[w].offsets[e + 1];
-           ++row)
-        for (index_t i = 0; i < z; ++i) v[row * z + i] *= double(me * r.local + e + 2);
-    }
-    copy_to_device(v.data(), out.data(), static_cast<index_t>(v.size()));
-  };
-  through_experts<double>(plan, send, back, rows, work, grid, ctx);
-  settle<double>(plan, back, ctx);
-
-  // What was kept, by whom, and why not.
-  const Values slot = values(plan.slot), by = values(a.routed);
-  for (index_t i = 0; i < t * k; ++i) {
-    ASSERT_EQ(slot[i] >= 0, want.by[me][i] >= 0) << "rank " << me << " assignment " << i;
-    if (slot[i] >= 0) {
-      ASSERT_EQ(std::int32_t(by[i]), want.by[me][i]);
-    }
-  }
-  EXPECT_EQ(plan.tally.assignments, r.valid(me) * k);
-  EXPECT_EQ(plan.tally.sender, want.sender[me]);
-  EXPECT_EQ(plan.tally.receiver, want.receiver[me]);
-  EXPECT_EQ(plan.tally.spilled, want.spilled[me]);
-  EXPECT_EQ(grid.expert_group.all_reduce_value(plan.tally.kept, Reduce::sum),
-            grid.expert_group.all_reduce_value(plan.tally.computed, Reduce::sum));
-
-  // Every token gets the sum over its kept experts, and the gradient goes the same way.
-  const auto weights = view2<double>(t, k, r.weights[me]);
-  const auto out = ctx.arena.take2<double>("test", t, z);
-  combine<double>(back, plan.slot, weights, out);
-  const auto d_weights = ctx.arena.take2<double>("test", t, k);
-  const auto d_back = ctx.arena.take2<double>("test", plan.sent, z);
-  const Values g = normal_values(t * z, 70 + static_cast<std::uint64_t>(me));
-  combine_backward<double>(back, plan.order, plan.slot, weights, view2<double>(t, z, g),
-                           d_back, d_weights);
-  const auto d_send =
-      plan.travels ? d_back : ctx.arena.take2<double>("test", plan.sent, z);
-  through_experts<double>(plan, d_back, d_send, rows, work, grid, ctx);
-  const auto d_source = ctx.arena.take2<double>("test", t, z);
-  gather_rows_backward<double>(d_send, plan.slot, k, d_source);
-  Values y(t * z, 0.0), d_x(t * z, 0.0), d_w(t * k, 0.0);
-  for (index_t i = 0; i < t * k; ++i) {
-    if (want.by[me][i] < 0) continue;
-    for (index_t c = i / k * z; c < (i / k + 1) * z; ++c) {
-      const double factor = double(want.by[me][i] + 2);
-      y[c] += r.weights[me][i] * factor * x[c];
-      d_x[c] += r.weights[me][i] * factor * g[c];
-      d_w[i] += factor * x[c] * g[c];
-    }
-  }
-  EXPECT_LT(relative_error(values(out), y), 1e-14);
-  EXPECT_LT(relative_error(values(d_source), d_x), 1e-14);
-  EXPECT_LT(relative_error(values(d_weights), d_w), 1e-14);
+  const auto rank = static_cast<std::uint64_t>(grid.expert);
+  const index_t n = r.tokens(grid.expert) * z;
+  const Values x = normal_values(n, 7 + rank), g = normal_values(n, 700 + rank);
+  Exchange exchange(r, spec, grid, ctx, z);
+  const Values out = exchange.forward(x);
+  exchange.check_outcome();
+  const auto [d_x, d_weights] = exchange.backward(g);
+  exchange.check_values(x, out, g, d_x, d_weights);
 }
 
 inline const std::vector<Transport> kAllTransports = {

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # drop_study.sh [published]: drop rate against context, for every transport.
 #
-# Trains the small model of inputs/study/train.deck on text cut from long documents, takes one
-# more step at contexts of 128 to 2048 with 16,384 tokens each, and applies the accept rule of
-# every transport to its routing, spread over 16 virtual ranks. Then rehearses the published grid
-# at 4K, 16K and 65K. With `published` only the latter. What is finished is not done again.
+# Trains the small model of inputs/study/train.deck on text cut from long documents, takes
+# one more step at contexts of 128 to 2048 with 16,384 tokens each, and applies the accept
+# rule of every transport to its routing, spread over 16 virtual ranks. Then rehearses the
+# published grid at 4K, 16K and 65K. With `published` only the latter. What is finished is
+# not done again.
 #   runs/study/desk.<context>.txt, published.<context>.txt   tables
 #   runs/study/drops.png, .svg                                the picture
 set -euo pipefail
@@ -34,7 +35,8 @@ measure() {
       "batch/sequences=$((16384 / context))" "job/steps=$next" "job/dump_step=$next" \
       >"$out/measure.$context.log"
   fi
-  finished "$out/desk.$context.txt" "$build/capstan" --rehearse -i inputs/study/train.deck \
+  finished "$out/desk.$context.txt" \
+    "$build/capstan" --rehearse -i inputs/study/train.deck \
     -i inputs/study/measure.deck "model/seq_len=$context" \
     "batch/sequences=$((16384 / context))" grid/expert=16 grid/micro_batches=1 \
     "rehearsal/dump=$dir/diag/dump.$next.h5"

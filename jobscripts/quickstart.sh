@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
 # quickstart.sh: from a fresh clone to a trained small MoE, in one command.
 #
-# Sets up and builds (Debian 12; elsewhere see INSTALL), makes a corpus from text that is on the
-# machine, trains inputs/quickstart.deck over two MPI ranks, is stopped half-way and restarted
-# from its checkpoint, plots the run and samples some text. Leaves:
+# Sets up and builds (Debian 12; elsewhere see INSTALL), makes a corpus from text that is
+# on the machine, trains inputs/quickstart.deck over two MPI ranks, is stopped half-way
+# and restarted from its checkpoint, plots the run and samples some text. Leaves:
 #   runs/data/corpus.{bin,idx}      the tokens
-#   runs/quickstart/                 deck, history, diagnostics, checkpoints (see postprocess/README)
-#   runs/quickstart.png, .svg        loss, drops, norms, throughput; .experts.png: expert load
+#   runs/quickstart/                 deck, history, diagnostics, checkpoints (see
+#                                    postprocess/README)
+#   runs/quickstart.png, .svg        loss, drops, norms, throughput; .experts.png: expert
+#                        load
 # Options after -- go to capstan, for example: quickstart.sh -- schedule/tokens=2e6
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -21,13 +23,15 @@ cmake --preset cpu >/dev/null
 cmake --build --preset cpu --target capstan capstan-prep
 
 step "2. Corpus"
-[ -f runs/data/corpus.idx ] || jobscripts/corpus.sh runs/data
+mkdir -p runs/data
+[ -f runs/data/corpus.idx ] || jobscripts/corpus.sh runs/data | tee runs/data/corpus.txt
 
 step "3. Train on two ranks, stopped half-way by its job script's signal"
 run=runs/quickstart
 rm -rf "$run"
 capstan=(mpirun -np 2 build/cpu/capstan -i inputs/quickstart.deck -d "$run" "$@")
-# A first part stops as a time limit would make it: a complete checkpoint, then exit code 75.
+# A first part stops as a time limit would make it: a complete checkpoint, then exit code
+# 75.
 rc=0
 "${capstan[@]}" job/wall_limit_seconds=60 || rc=$?
 if [ "$rc" -eq 75 ]; then
@@ -48,6 +52,7 @@ mpirun -np 2 build/cpu/capstan -i inputs/quickstart.deck -d "$run" -r latest \
   --generate "def main(" "$@"
 
 step "Done"
-echo "entropy of single tokens: $(sed -n 's/^unigram_entropy=//p' runs/data/corpus.txt) nats"
+entropy=$(sed -n 's/.*unigram_entropy_nats=//p' runs/data/corpus.txt)
+echo "entropy of single bytes in the corpus: $entropy nats"
 tail -n 1 "$run/status"
 echo "plots: runs/quickstart.png and runs/quickstart.experts.png; files: $run"

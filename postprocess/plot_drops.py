@@ -1,10 +1,12 @@
 #!/usr/bin/python3
-"""Drop rate against context, for every transport: the picture of jobscripts/drop_study.sh.
+"""Drop rate against context, by transport: the picture of jobscripts/drop_study.sh.
 
-  plot_drops.py DIR -o OUT     reads DIR/desk.*.txt and DIR/published.*.txt, writes OUT.png, OUT.svg
+  plot_drops.py DIR -o OUT
 
-Left: the trained desk model at each capacity factor of its tables. Right: the rehearsal of the
-published grid beside the published figures of the reference run (marin-community/marin#8435,
+reads DIR/desk.*.txt and DIR/published.*.txt, writes OUT.png and OUT.svg.
+
+Left: the trained desk model. Right: the rehearsal of the published grid beside the
+published figures of the reference run (marin-community/marin#8435,
 #8062, #9615).
 """
 import argparse
@@ -24,7 +26,8 @@ PUBLISHED = [(4096, "cells", 1.33, 0.057, "cells 1.33 (rungs)"),
              (65536, "cells", 1.33, 0.40, "cells 1.3, early tests"),
              (4096, "pooled_wave", 1.15, 0.0308, "pooled 1.15"),
              (4096, "ragged", 1.15, 1.86e-4, "ragged 1.15, one rack"),
-             (8192, "ragged", 1.15, 8.29e-4, None), (16384, "ragged", 1.15, 2.94e-3, None)]
+             (8192, "ragged", 1.15, 8.29e-4, None),
+             (16384, "ragged", 1.15, 2.94e-3, None)]
 
 
 def read(path):

@@ -3,8 +3,8 @@
 
   router_correlation.py DUMP.h5 [DUMP.h5 ...]
 
-reads dumps of a trained model (<job> dump_step) and prints one value a layer, and the line to put
-into a deck for `capstan --rehearse`. The estimate is the intraclass correlation of a one-way
+reads dumps of a trained model (<job> dump_step) and prints one value a layer, and the
+line to put into a deck for `capstan --rehearse`: the intraclass correlation of a one-way
 analysis of variance (sequence = class) of each expert's logits, averaged over experts.
 """
 import sys
@@ -26,7 +26,7 @@ def correlations(path):
 
 
 def intraclass(logits, valid, sequences, seq_len):
-    """logits [B * S, E], valid [B * S] -> mean over experts of (between - within / n) / total."""
+    """logits [B * S, E], valid [B * S] -> mean over experts of between / total."""
     x = logits.reshape(sequences, seq_len, -1)
     keep = valid.reshape(sequences, seq_len)
     x = x[keep.all(axis=1)]

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Every checker of tests/style must accept a clean tree and fail on a breach planted in it."""
+"""Every checker of tests/style accepts a clean tree and fails on a planted breach."""
 import json
 import pathlib
 import shutil
@@ -85,7 +85,8 @@ class Planted(unittest.TestCase):
                    "check_style.py", "size")
 
     def test_a_long_python_function(self):
-        self.plant("tests/x.py", "def f():\n" + "    pass\n" * 70, "check_style.py", "size")
+        body = "def f():\n" + "    pass\n" * 70
+        self.plant("tests/x.py", body, "check_style.py", "size")
 
     def test_a_file_that_clang_format_would_change(self):
         self.plant("src/base/x.cpp", "int   a;\n", "check_style.py", "format")

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# run.sh [--all]: sets up, builds the presets cpu and cuda, runs the tests of the cpu build.
+# run.sh [--all]: sets up, builds the presets cpu and cuda, tests the cpu build.
 #
 # Left out are the labels slow, perf and gpu; --all adds slow and perf. The cuda preset is
-# compiled and linked, never run; without nvcc it is skipped, and the summary says so. Ends
+# compiled and linked, never run; without nvcc it is skipped, as the summary says. Ends
 # with a summary; the exit code is 0 only when every step that ran succeeded.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The registered tests must be able to fail, and MPI tests must neither hang nor stack up."""
+"""The registered tests can fail, and MPI tests neither hang nor stack up."""
 import json
 import os
 import pathlib
@@ -45,7 +45,8 @@ class Registered(unittest.TestCase):
             command = test.get("command", [])
             if command and "mpiexec" in command[0]:
                 ranks = int(command[2])
-                self.assertEqual(properties(test).get("PROCESSORS", 1), ranks, test["name"])
+                found = properties(test).get("PROCESSORS", 1)
+                self.assertEqual(found, ranks, test["name"])
 
 
 class Planted(unittest.TestCase):

@@ -80,8 +80,8 @@ class Table:
 
 
 def fixed_choices(dump, shape):
-    """Drops and spills of the dump, by layer: they follow from capacities, which this model
-    does not have."""
+    """Drops and spills of the dump, by layer: they follow from capacities, which this
+    model does not have."""
     out = []
     spill = deck_value(dump["deck"], "moe", "transport") == "spill"
     for layer in range(shape.layers):

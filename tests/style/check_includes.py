@@ -84,7 +84,8 @@ def reaches_kokkos(name, graph, seen):
 
 def check(root):
     breaches, graph = [], {}
-    sources = [p for p in files.listed(root) if p.parts[0] == "src" and p.suffix in files.CPP]
+    listed = [p for p in files.listed(root) if p.parts[0] == "src"]
+    sources = [p for p in listed if p.suffix in files.CPP]
     for path in sources:
         folder = folder_of(path)
         if level(folder) is None:

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """check_style.py size|format|words ROOT
 
-size    lines of at most 90 columns; files of at most 500 lines and functions of at most 60 in
-        src, tests, postprocess and jobscripts
+size    lines of at most 90 columns; files of at most 500 lines and functions of at most
+        60 in src, tests, postprocess and jobscripts
 format  C++ files as clang-format leaves them; exit code 77 (skipped) without clang-format
 words   nothing that ties the project to one workplace: paths, hosts of package registries
 """
@@ -20,7 +20,8 @@ FOLDERS = {"src", "tests", "postprocess", "jobscripts"}
 SKIPPED = 77
 # Bracketed letters keep this list from finding itself.
 WORDS = [
-    r"/w[o]rk/", r"/r[o]ot/", r"/tmp/[b]", r"(\.\./|\b)sh[a]red/(?=\w+\.md|toolchain|hooks)",
+    r"/w[o]rk/", r"/r[o]ot/", r"/tmp/[b]",
+    r"(\.\./|\b)sh[a]red/(?=\w+\.md|toolchain|hooks)",
     r"\b(m[a]rin|d[e]sign|t[o]olchain|sim[u]lations|p[e]ers|DEV[E]LOPERS)\.md\b",
     r"\bCOMP[A]SS\b", r"\bf[a]rm-\w+", r"\b([A]nthropic|[C]laude|[C]hatGPT|[C]opilot)\b",
     r"\b(deb|security|snapshot|pypi|files|registry|proxy|conda)"
@@ -81,7 +82,8 @@ def clang_format(root):
         first.setdefault(path, line)
     if run.returncode != 0 and not first:
         return [run.stderr.strip() or "clang-format failed"]
-    return [f"{path}:{line}: not as clang-format leaves it" for path, line in first.items()]
+    return [f"{path}:{line}: not as clang-format leaves it"
+            for path, line in first.items()]
 
 
 def words(root):

@@ -7,7 +7,7 @@ CPP = {".cpp", ".hpp"}
 
 
 def listed(root):
-    """Paths of the project's files, relative to root: what git tracks, else every file."""
+    """Paths of the project's files, from root: what git tracks, else every file."""
     root = pathlib.Path(root)
     if (root / ".git").exists():
         names = subprocess.run(

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """kokkos5.py BUILD: syntax check of the host sources against the headers of Kokkos 5.
 
-Capstan is built with any Kokkos from 3.4 to 5.x. Debian has 5.2 as a binary package of its
-unstable suite; its headers alone are fetched (by name, into the cache of the set-up) and every
+Capstan is built with any Kokkos from 3.4 to 5.x. Debian has 5.2 as a binary package of
+its unstable suite; its headers alone are fetched (by name, into the cache) and every
 source of BUILD that includes Kokkos is read with them: the commands are those of
-BUILD/compile_commands.json with another include path. Exit code 77 (skipped) when the package
-cannot be had.
+BUILD/compile_commands.json with another include path. Exit code 77 (skipped) when the
+package cannot be had.
 """
 import json
 import os
@@ -50,7 +50,8 @@ def own_flags(command, folder):
     """Flags of a compile command, with Kokkos 5 in place of the build's Kokkos."""
     words, flags = shlex.split(command), []
     for word, following in zip(words, words[1:] + [""]):
-        if word == "-isystem" and not (pathlib.Path(following) / "Kokkos_Core.hpp").exists():
+        kokkos = pathlib.Path(following) / "Kokkos_Core.hpp"
+        if word == "-isystem" and not kokkos.exists():
             flags += [word, following]
         elif word.startswith(PASSED_ON):
             flags.append(word)

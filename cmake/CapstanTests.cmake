@@ -26,7 +26,8 @@ function(capstan_test_properties name labels timeout processors threads)
   endif()
 endfunction()
 
-# capstan_unit_test(FLOOR): the executables of tests/unit/<floor>.
+# capstan_unit_test(FLOOR): the executables of tests/unit/<floor>. Their own loops need no
+# speed: -O1 halves the time to compile them.
 function(capstan_unit_test floor)
   set(here ${PROJECT_SOURCE_DIR}/tests/unit)
   file(GLOB sources CONFIGURE_DEPENDS ${here}/${floor}/test_*.cpp)
@@ -34,6 +35,7 @@ function(capstan_unit_test floor)
     add_executable(test_${floor} ${sources} ${here}/main.cpp)
     target_include_directories(test_${floor} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
     target_link_libraries(test_${floor} PRIVATE capstan_${floor} GTest::gtest)
+    target_compile_options(test_${floor} PRIVATE -O1)
     target_compile_definitions(test_${floor} PRIVATE
       CAPSTAN_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
     add_test(NAME unit.${floor} COMMAND test_${floor} --gtest_brief=1)
@@ -46,6 +48,7 @@ function(capstan_unit_test floor)
     target_include_directories(test_${floor}_mpi PRIVATE ${PROJECT_SOURCE_DIR}/tests)
     target_link_libraries(test_${floor}_mpi PRIVATE
       capstan_${floor} capstan_comm GTest::gtest)
+    target_compile_options(test_${floor}_mpi PRIVATE -O1)
     target_compile_definitions(test_${floor}_mpi PRIVATE
       CAPSTAN_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
     foreach(ranks 1 2 4)

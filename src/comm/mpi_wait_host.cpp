@@ -21,8 +21,10 @@ namespace {
 constexpr int kBusyPolls = 200;
 constexpr double kSleepAfterSeconds = 5e-3;
 constexpr useconds_t kSleepMicroseconds = 50;
-/// Time for the other ranks that wait to say so, before the first ends them all.
+/// Time for the other ranks that wait to say so, before the first ends them all. The
+/// ranks take turns, because Open MPI's mpirun 4.1 can crash when two abort at once.
 constexpr unsigned kLastWordsSeconds = 2;
+constexpr unsigned kMostTurns = 8;
 
 /// "0-3,7" of {0, 1, 2, 3, 7}.
 std::string ranges(const std::set<int>& ranks) {
@@ -87,7 +89,10 @@ void Requests::give_up(double seconds) {
       watch_->ranks[watch_->rank], seconds, what_, static_cast<long long>(number_),
       ranges(all).c_str(), whom.c_str());
   std::fflush(stderr);
-  sleep(kLastWordsSeconds);
+  unsigned turn = 0;
+  for (int rank : all)
+    if (rank < watch_->ranks[watch_->rank] && missing.count(rank) == 0) ++turn;
+  sleep(kLastWordsSeconds * (1 + std::min(turn, kMostTurns)));
   abort(static_cast<int>(Exit::device));
 }
 

@@ -35,10 +35,19 @@ def children(pid):
     return found
 
 
+def launcher_crashed(process, text):
+    """mpirun itself died: Open MPI 4.1 does so after about one abort in ten."""
+    return process.returncode == -signal.SIGSEGV and "PMIx_server_finalize" in text
+
+
 def stops(program, test, words):
     """True when the program ends with 5 and says all the words."""
-    process = start(program, test)
-    text, _ = process.communicate(timeout=60)
+    for _ in range(3):
+        process = start(program, test)
+        text, _ = process.communicate(timeout=60)
+        if not launcher_crashed(process, text):
+            break
+        print(f"mpirun crashed after {test}; again")
     good = process.returncode == 5 and all(word in text for word in words)
     print(f"{'ok ' if good else 'BAD'} {test}: exit {process.returncode}")
     if not good:

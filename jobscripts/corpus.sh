@@ -1,13 +1,14 @@
 #!/bin/bash
 # Makes a text corpus of over 10 MB from what is on any Debian machine with Python:
-#   jobscripts/corpus.sh OUTDIR [PREP]
+#   jobscripts/corpus.sh OUTDIR [PREP [BYTES]]
 # writes OUTDIR/corpus.bin and OUTDIR/corpus.idx (byte tokens, end of document 256). PREP
-# is the capstan-prep to use (default: the one of build/cpu). Prints the unigram entropy,
-# the loss that a model without context would reach.
+# is the capstan-prep to use (default: the one of build/cpu). BYTES: folders are added until
+# there is so much (default 10500000). Prints the unigram entropy, the loss that a model
+# without context would reach.
 set -euo pipefail
 
 if [[ $# -lt 1 || $1 == -h ]]; then
-  sed -n '2,6s/^# \{0,1\}//p' "$0"
+  sed -n '2,7s/^# \{0,1\}//p' "$0"
   if [[ ${1:-} == -h ]]; then exit 0; fi
   exit 2
 fi
@@ -19,7 +20,7 @@ if [[ ! -x $prep ]]; then
   exit 2
 fi
 
-enough=10500000
+enough=${3:-10500000}
 suffixes=.py,.pm,.pl,.pod
 paths=()
 bytes=0

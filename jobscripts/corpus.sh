@@ -2,9 +2,9 @@
 # Makes a text corpus of over 10 MB from what is on any Debian machine with Python:
 #   jobscripts/corpus.sh OUTDIR [PREP [BYTES]]
 # writes OUTDIR/corpus.bin and OUTDIR/corpus.idx (byte tokens, end of document 256). PREP
-# is the capstan-prep to use (default: the one of build/cpu). BYTES: folders are added until
-# there is so much (default 10500000). Prints the unigram entropy, the loss that a model
-# without context would reach.
+# is the capstan-prep to use (default: the one of build/cpu). BYTES: folders are added
+# until there is so much (default 10500000). Prints the unigram entropy, the loss that a
+# model without context would reach.
 set -euo pipefail
 
 if [[ $# -lt 1 || $1 == -h ]]; then

@@ -17,7 +17,8 @@ packages=(
   libdnnl-dev libopenblas-openmp-dev              # GEMM; openmp shares the threads
   libgtest-dev libbenchmark-dev                   # tests
   python3 python3-numpy python3-h5py python3-matplotlib  # post-processing
-  python3-torch                                   # reference of gradients, peer of speed
+  python3-torch                                   # reference, peer of speed
+  slurm-wlm munge                                 # tests of the job scripts
 )
 variants=(host)
 for argument in "$@"; do
@@ -36,7 +37,8 @@ if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
     echo "  a C++20 compiler (GCC 11 or newer), CMake 3.23 or newer, Ninja, ccache"
     echo "  an MPI library, HDF5 built on it, Kokkos 3.4 to 5.x (with CUDA for GPUs)"
     echo "  oneDNN and OpenBLAS on hosts; CUDA toolkit, cuBLAS and NCCL for GPUs"
-    echo "  GoogleTest, Google Benchmark; Python 3: numpy, h5py, matplotlib, torch"
+    echo "  GoogleTest, Google Benchmark and Slurm for tests"
+    echo "  Python 3: numpy, h5py, matplotlib, torch"
     echo "Debian calls them: ${packages[*]}"
     echo "INSTALL says how to point CMake at them."
   } >&2

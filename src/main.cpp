@@ -49,10 +49,10 @@ int run(const std::vector<std::string>& arguments, const Comm& world) {
   std::fflush(stdout);
   using Mode = CommandLine::Mode;
   if (first && line.mode == Mode::plan) std::printf("%s", drop_prediction(deck).c_str());
-  if (line.mode == Mode::check || line.mode == Mode::plan ||
-      line.mode == Mode::rehearse) {
-    return 0;
+  if (line.mode == Mode::plan) {
+    return static_cast<int>(make_plan(deck).fits() ? Exit::done : Exit::deck);
   }
+  if (line.mode == Mode::check || line.mode == Mode::rehearse) return 0;
   // 3. Build, restart, run, report.
   return static_cast<int>(drive(line, deck, world));
 }

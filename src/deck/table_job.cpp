@@ -108,6 +108,17 @@ Block topology_table() {
           .doc("Peak matrix rate of one rank, the denominator of the MFU column. 0 = "
                "unknown: "
                "the column says 0."),
+      real("device_memory_gb")
+          .at_least(0)
+          .in("GB")
+          .doc("Memory that one rank may use on its device (on a host: of the node, "
+               "divided by its ranks), in 1e9 bytes. The plan says whether the deck fits "
+               "and ends with exit code 2 where it does not. 0 = unknown."),
+      real("host_memory_gb")
+          .at_least(0)
+          .in("GB")
+          .doc("Host memory of a node divided by its ranks, in 1e9 bytes: what "
+               "memory/optimizer = host may fill. 0 = unknown."),
   };
   return b;
 }
@@ -143,7 +154,7 @@ Block experiment_table() {
   b.keys = {
       text("goal").doc("What the run is for."),
       text("hypothesis").doc("What is expected, with numbers where possible."),
-      text("falsifier").doc("What outcome would show that the hypothesis is wrong."),
+      text("falsified_by").doc("What outcome would show that the hypothesis is wrong."),
       texts("links").doc("Issues, papers, earlier runs."),
   };
   return b;

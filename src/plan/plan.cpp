@@ -26,7 +26,24 @@ Plan make_plan(const Deck& deck) {
   p.issued = step_cost(p.shape, work);
   p.newton_schulz = orthogonalisation_flops(deck, list, p.n_expert);
   p.memory = memory_per_rank(deck, p.shape, list);
+  p.device_memory = deck.real("topology/device_memory_gb") * 1e9;
+  p.host_memory = deck.real("topology/host_memory_gb") * 1e9;
   return p;
+}
+
+MemoryLine Plan::used() const {
+  MemoryLine sum{"sum", 0, 0};
+  for (const MemoryLine& line : memory) {
+    sum.device += line.device;
+    sum.host += line.host;
+  }
+  return sum;
+}
+
+bool Plan::fits() const {
+  const MemoryLine sum = used();
+  return (device_memory <= 0 || double(sum.device) <= device_memory) &&
+         (host_memory <= 0 || double(sum.host) <= host_memory);
 }
 
 }  // namespace capstan

@@ -22,7 +22,13 @@ struct Plan {
   index_t n_pipe = 1, n_data = 1, n_expert = 1;
   std::vector<MemoryLine> memory;
 
+  double device_memory = 0, host_memory = 0;  ///< of one rank, bytes; 0 = unknown
+
   index_t ranks() const { return n_pipe * n_data * n_expert; }
+  /// Sums of `memory`: device, host.
+  MemoryLine used() const;
+  /// False only when a known memory is too small for what is counted.
+  bool fits() const;
 };
 
 /// Takes milliseconds and no memory to speak of, whatever the deck.

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstdarg>
 #include <cstdio>
 
@@ -50,18 +51,35 @@ void put_summary(std::string& out, const Plan& p) {
       ll(p.shape.experts / p.n_expert), ll(p.rank_micro_tokens));
 }
 
+/// Does it fit, and what takes most: one line for scripts, in GB = 1e9 bytes.
+void put_fit(std::string& out, const Plan& p) {
+  if (p.device_memory <= 0 && p.host_memory <= 0) return;
+  const MemoryLine sum = p.used();
+  auto lines = p.memory;
+  std::stable_sort(lines.begin(), lines.end(), [](const auto& a, const auto& b) {
+    return a.device + a.host > b.device + b.host;
+  });
+  std::string largest;
+  for (std::size_t i = 0; i < std::min<std::size_t>(3, lines.size()); ++i)
+    largest += (i ? "," : "") + lines[i].name;
+  put(out,
+      "PLAN: fits=%s device_gb=%.2f device_memory_gb=%.2f host_gb=%.2f "
+      "host_memory_gb=%.2f largest=%s\n",
+      p.fits() ? "yes" : "no", double(sum.device) / 1e9, p.device_memory / 1e9,
+      double(sum.host) / 1e9, p.host_memory / 1e9, largest.c_str());
+}
+
 void put_memory(std::string& out, const Plan& p) {
   put(out,
       "\nMemory of the fullest rank in MiB, without activations and exchange buffers:\n");
   put(out, "  %-16s %14s %14s\n", "name", "device_mib", "host_mib");
-  index_t device = 0, host = 0;
   for (const auto& line : p.memory) {
     put(out, "  %-16s %14.1f %14.1f\n", line.name.c_str(), mib(line.device),
         mib(line.host));
-    device += line.device;
-    host += line.host;
   }
-  put(out, "  %-16s %14.1f %14.1f\n", "sum", mib(device), mib(host));
+  const MemoryLine sum = p.used();
+  put(out, "  %-16s %14.1f %14.1f\n", "sum", mib(sum.device), mib(sum.host));
+  put_fit(out, p);
 }
 
 void put_grid(std::string& out, const Plan& p) {
@@ -93,6 +111,7 @@ std::string plan_text(const Deck& deck, const Plan& plan) {
   put_grid(out, plan);
   for (const auto& note : scale_notes(deck)) out += "\nNote: " + note + "\n";
   const auto notes = unsupported(deck);
+  put(out, "PLAN: runnable=%s\n", notes.empty() ? "yes" : "no");
   if (!notes.empty()) out += "\nThis version can plan this deck, but not run it:\n";
   for (const auto& note : notes) out += "  " + note + "\n";
   return out;

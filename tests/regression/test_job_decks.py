@@ -2,6 +2,7 @@
 """The public lineage of the 535B run stacks, and machine files fit any deck."""
 import glob
 import os
+import re
 import subprocess
 import unittest
 
@@ -40,8 +41,10 @@ class Lineage(unittest.TestCase):
 
     def test_tokens_of_a_step_stay(self):
         for n in range(len(self.stages) + 1):
-            plan = capstan("-m", *BASE, *words_of(self.stages[:n])).stdout
-            self.assertIn("tokens_per_step=46137344 ", plan)
+            deck = capstan("-n", *BASE, *words_of(self.stages[:n])).stdout
+            at = {key: int(re.search(rf"^{key} *= (\d+)", deck, re.MULTILINE)[1])
+                  for key in ("seq_len", "sequences")}
+            self.assertEqual(at["seq_len"] * at["sequences"], 46137344)
 
 
 class Machines(unittest.TestCase):

@@ -79,12 +79,12 @@ void margin_range(View2<const Acc<S>> logits, View1<const Acc<S>> alpha,
 template <class S>
 void margin_histogram(View2<const Acc<S>> logits, View1<const Acc<S>> alpha,
                       View1<const std::int32_t> segments, double lo, double hi,
-                      View2<std::int64_t> counts);
+                      View2<std::int32_t> counts);
 /// bias = -(beta - mean beta), beta_e = the value that `target` = tokens * K / E of
 /// expert e's margins reach: walk the counts from the top, interpolate linearly inside
 /// the crossing bin (lo when the counts stay below the target).
 template <class S>
-void quantile_bias(View2<const std::int64_t> counts, double lo, double hi, double target,
+void quantile_bias(View2<const std::int32_t> counts, double lo, double hi, double target,
                    View1<Acc<S>> bias);
 
 /// Stable counting sort of assignments (token t, choice k) by expert, tokens in order

@@ -54,7 +54,7 @@ void margin_range(View2<const Acc<S>> logits, View1<const Acc<S>> alpha,
 template <class S>
 void margin_histogram(View2<const Acc<S>> logits, View1<const Acc<S>> alpha,
                       View1<const std::int32_t> segments, double lo, double hi,
-                      View2<std::int64_t> counts) {
+                      View2<std::int32_t> counts) {
   using A = Acc<S>;
   const index_t tokens = index_t(logits.extent(0)), e = index_t(logits.extent(1));
   const index_t bins = index_t(counts.extent(1)),
@@ -84,7 +84,7 @@ void margin_histogram(View2<const Acc<S>> logits, View1<const Acc<S>> alpha,
           team.each(width * kOwners, [&](index_t worker) {
             const index_t i = worker / kOwners;
             const std::int32_t owner = static_cast<std::int32_t>(worker % kOwners);
-            std::int64_t* count = &counts(e0 + i, 0);
+            std::int32_t* count = &counts(e0 + i, 0);
             for (index_t t = 0; t < n; ++t) {
               const std::int32_t b = bin[t * kHistogramExperts + i];
               if (b >= 0 && b % kOwners == owner) ++count[b];
@@ -96,7 +96,7 @@ void margin_histogram(View2<const Acc<S>> logits, View1<const Acc<S>> alpha,
 }
 
 template <class S>
-void quantile_bias(View2<const std::int64_t> counts, double lo, double hi, double target,
+void quantile_bias(View2<const std::int32_t> counts, double lo, double hi, double target,
                    View1<Acc<S>> bias) {
   using A = Acc<S>;
   const index_t e = index_t(counts.extent(0)), bins = index_t(counts.extent(1));
@@ -104,14 +104,14 @@ void quantile_bias(View2<const std::int64_t> counts, double lo, double hi, doubl
   constexpr index_t block = 256;
   par_rows(
       "quantile", e, 0, KOKKOS_LAMBDA(const Team& team, index_t i) {
-        const std::int64_t* count = &counts(i, 0);
+        const std::int32_t* count = &counts(i, 0);
         std::int64_t above = 0;
         index_t top = bins;
         // Whole blocks of bins from the top while the target lies below them.
         while (top > 0) {
           const index_t first = top > block ? top - block : 0;
-          const std::int64_t n =
-              team.sum(top - first, [&](index_t b) { return count[first + b]; });
+          const std::int64_t n = team.sum(
+              top - first, [&](index_t b) { return std::int64_t(count[first + b]); });
           if (double(above + n) >= target) break;
           above += n;
           top = first;
@@ -141,8 +141,8 @@ void quantile_bias(View2<const std::int64_t> counts, double lo, double hi, doubl
                                 View1<const std::int32_t>, View1<double>);          \
   template void margin_histogram<S>(View2<const Acc<S>>, View1<const Acc<S>>,       \
                                     View1<const std::int32_t>, double, double,      \
-                                    View2<std::int64_t>);                           \
-  template void quantile_bias<S>(View2<const std::int64_t>, double, double, double, \
+                                    View2<std::int32_t>);                           \
+  template void quantile_bias<S>(View2<const std::int32_t>, double, double, double, \
                                  View1<Acc<S>>);
 CAPSTAN_INSTANTIATE(CAPSTAN_BALANCE)
 

@@ -21,7 +21,7 @@ Model<S>::Model(const ModelShape& shape, const Grid& grid, index_t step_tokens,
 
 template <class S>
 void Model<S>::begin_step(std::int64_t valid_tokens) {
-  fill(params_.gradients(), Acc<S>(0));
+  fill(params_.dense_gradients(), Acc<S>(0));  // experts: MoeLayer::backward
   routers_.begin_step(valid_tokens);
 }
 

@@ -56,7 +56,7 @@ std::vector<MemoryLine> stage_memory(const Deck& deck, const ModelShape& shape,
   out.push_back({"moments", host ? 0 : moments, host ? moments : 0});
   out.push_back({"router_logits", layers * tokens * (shape.experts + 1) * bytes.sum, 0});
   index_t router = layers * (shape.experts * (bytes.sum + 16) + 8) + tokens * 4 + 16;
-  if (shape.balance == Balance::qb) router += shape.experts * shape.qb_bins * 8;
+  if (shape.balance == Balance::qb) router += shape.experts * shape.qb_bins * 4;
   if (shape.balance == Balance::sign) router += layers * shape.experts * 8;
   if (shape.balance == Balance::aux) router += layers * (shape.experts + 1) * 8;
   out.push_back({"router", router, 0});

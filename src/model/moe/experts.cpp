@@ -35,7 +35,7 @@ void experts_forward(const ExpertWeights<S>& w, const std::vector<index_t>& offs
 template <class S>
 void experts_backward(const ExpertWeights<S>& w, const std::vector<index_t>& offsets,
                       View2<const S> x, View2<S> gate, View2<S> up, View2<const S> dy,
-                      View2<S> dx, Context& ctx) {
+                      View2<S> dx, bool add, Context& ctx) {
   const ArenaScope scope(ctx.arena);
   const auto h = ctx.arena.take2<S>("experts", x.extent(0), w.width);
   const auto dh = ctx.arena.take2<S>("experts", x.extent(0), w.width);
@@ -50,11 +50,12 @@ void experts_backward(const ExpertWeights<S>& w, const std::vector<index_t>& off
     swiglu_backward<S>(flat(gate), flat(up), flat(dh), flat(gate), flat(up), flat(h));
   }
   const Region region(ctx.timers, "experts_gemm");
-  grouped_gemm_weights<S>(w.count, rows, w.width, w.in, S(1), h.data(), dy.data(), S(1),
+  const S beta = add ? S(1) : S(0);
+  grouped_gemm_weights<S>(w.count, rows, w.width, w.in, S(1), h.data(), dy.data(), beta,
                           w.down.d.data());
-  grouped_gemm_weights<S>(w.count, rows, w.in, w.width, S(1), x.data(), gate.data(), S(1),
+  grouped_gemm_weights<S>(w.count, rows, w.in, w.width, S(1), x.data(), gate.data(), beta,
                           w.gate.d.data());
-  grouped_gemm_weights<S>(w.count, rows, w.in, w.width, S(1), x.data(), up.data(), S(1),
+  grouped_gemm_weights<S>(w.count, rows, w.in, w.width, S(1), x.data(), up.data(), beta,
                           w.up.d.data());
   grouped_gemm<S>(Op::T, w.count, rows, w.width, w.in, S(1), gate.data(), w.gate.w.data(),
                   S(0), dx.data());
@@ -68,7 +69,7 @@ void experts_backward(const ExpertWeights<S>& w, const std::vector<index_t>& off
                                    Context&);                                            \
   template void experts_backward<S>(                                                     \
       const ExpertWeights<S>&, const std::vector<index_t>&, View2<const S>, View2<S>,    \
-      View2<S>, View2<const S>, View2<S>, Context&);
+      View2<S>, View2<const S>, View2<S>, bool, Context&);
 CAPSTAN_INSTANTIATE(CAPSTAN_EXPERTS)
 
 }  // namespace capstan

@@ -18,11 +18,11 @@ template <class S>
 void experts_forward(const ExpertWeights<S>& w, const std::vector<index_t>& offsets,
                      View2<const S> x, View2<S> gate, View2<S> up, View2<S> y,
                      Context& ctx);
-/// dx = gradient of x; weights' gradients +=. gate and up are overwritten by their
-/// gradients.
+/// dx = gradient of x; weights' gradients = (of all experts), or += with `add`. gate and
+/// up are overwritten by their gradients.
 template <class S>
 void experts_backward(const ExpertWeights<S>& w, const std::vector<index_t>& offsets,
                       View2<const S> x, View2<S> gate, View2<S> up, View2<const S> dy,
-                      View2<S> dx, Context& ctx);
+                      View2<S> dx, bool add, Context& ctx);
 
 }  // namespace capstan

@@ -211,9 +211,14 @@ View2<S> MoeLayer<S>::backward_experts(View2<S> d_returned, Saved& s,
   for (const Wave& wave : plan.waves) most = std::max(most, wave.computed);
   const auto dy = arena.take2<S>("dispatch_scratch", plan.travels ? most : 0, z);
   std::vector<View2<S>> arrived(plan.waves.size(), dy);
+  // More waves than one add up: each has some of the experts, or some of their rows.
+  const bool add = s.add || plan.waves.size() != 1;
+  if (add && !s.add)
+    for (const auto* w : {&experts_.gate, &experts_.up, &experts_.down})
+      fill(w->d, Acc<S>(0));
   const auto work = [&](index_t w, View2<S> d_y, View2<S> d_x) {
     experts_backward<S>(experts_, plan.waves[w].offsets, s.rows[w], s.gate[w], s.up[w],
-                        d_y, d_x, ctx);
+                        d_y, d_x, add, ctx);
   };
   through_experts<S>(plan, d_returned, d_sent, arrived, work, *grid_, ctx);
   return d_sent;
@@ -302,6 +307,7 @@ template <class S>
 void MoeLayer<S>::backward(View2<const S> x, const DeviceBatch& batch, Saved& s,
                            View2<const S> d_out, View2<S> dx, Context& ctx) const {
   const ArenaScope scope(ctx.arena);
+  s.add = batch.first_token > 0;
   const auto d_weights =
       ctx.arena.take2<Acc<S>>("router_scratch", batch.size(), shape_.top_k);
   backward_shared(x, s, d_out, dx, ctx);

@@ -35,11 +35,13 @@ class MoeLayer {
     View2<S> latent_raw, latent, returned, combined, shared_gate, shared_up;
     View1<Acc<S>> latent_inv;
     DispatchPlan plan;
+    bool add = true;  ///< to the experts' gradients: not the step's first micro-batch
   };
   /// x [T, D] (normed) -> out [T, D]. Collective over grid.expert_group.
   void forward(View2<const S> x, const DeviceBatch& batch, Pass pass, Saved& saved,
                View2<S> out, Context& ctx) const;
-  /// dx = gradient of x; weights' gradients +=.
+  /// dx = gradient of x; weights' gradients +=, but those of experts = in a step's first
+  /// micro-batch: writing them once is cheaper than a zero fill that is read again.
   void backward(View2<const S> x, const DeviceBatch& batch, Saved& saved,
                 View2<const S> d_out, View2<S> dx, Context& ctx) const;
 

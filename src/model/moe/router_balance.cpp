@@ -2,6 +2,7 @@
 // biases of the next step.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "base/parallel.hpp"
 #include "model/moe/router_state.hpp"
@@ -139,6 +140,9 @@ void RouterState<S>::set_bias(const Grid& grid, const RouterReport& report) {
 
 template <class S>
 void RouterState<S>::quantile_balance(const Grid& grid, std::int64_t assignments) {
+  // A bin counts a token once: 32 bits hold it, and a histogram is half as large.
+  require(assignments / shape_.top_k <= std::numeric_limits<std::int32_t>::max(),
+          "router: a step of more than 2^31 tokens");
   const double target =
       static_cast<double>(assignments) / static_cast<double>(shape_.experts);
   std::vector<double> ranges(2 *
@@ -154,7 +158,7 @@ void RouterState<S>::quantile_balance(const Grid& grid, std::int64_t assignments
     const double lo = ranges[2 * l];
     const double floor = 1e-6 * std::max(1.0, std::fabs(lo));
     const double hi = std::max(-ranges[2 * l + 1], lo + floor);
-    fill(histogram_, std::int64_t(0));
+    fill(histogram_, std::int32_t(0));
     margin_histogram<S>(logits(l, 0, step_tokens_), alpha(l, 0, step_tokens_), segments_,
                         lo, hi, histogram_);
     fence();

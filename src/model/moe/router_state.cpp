@@ -25,7 +25,7 @@ RouterState<S>::RouterState(const ModelShape& shape, index_t step_tokens, Contex
     scope_counts_ = make2<std::int64_t>(ledger, "router", l, e);
   }
   if (shape.balance == Balance::qb) {
-    histogram_ = make2<std::int64_t>(ledger, "router", e, shape.qb_bins);
+    histogram_ = make2<std::int32_t>(ledger, "router", e, shape.qb_bins);
   }
 }
 

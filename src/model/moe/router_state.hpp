@@ -103,7 +103,8 @@ class RouterState {
   View3<Acc<S>> logits_;
   View2<Acc<S>> alpha_;
   View1<std::int32_t> segments_;
-  View2<std::int64_t> load_, histogram_;
+  View2<std::int64_t> load_;
+  View2<std::int32_t> histogram_;
   View2<std::int64_t>
       scope_counts_;  ///< [L, E] over all ranks: of the balance term's scope, or
                       ///< of the step at its end (Balance::sign)

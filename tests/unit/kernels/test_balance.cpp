@@ -51,7 +51,7 @@ TEST(MarginRange, NoValidToken) {
 template <class S>
 void add_histogram(const Values& logits, const Values& alpha,
                    const std::vector<std::int32_t>& segments, double lo, double hi,
-                   View2<std::int64_t> counts) {
+                   View2<std::int32_t> counts) {
   const index_t tokens = static_cast<index_t>(segments.size());
   margin_histogram<S>(view2<Acc<S>>(tokens, counts.extent(0), logits),
                       view1<Acc<S>>(alpha), view_ints(segments), lo, hi, counts);
@@ -73,11 +73,11 @@ TEST(MarginHistogram, CountsEveryMarginOnceAndAdds) {
           std::floor((logits[t * e + i] - alpha[t] - lo) * (bins / (hi - lo)));
       want[i * bins + static_cast<index_t>(std::clamp(bin, 0.0, bins - 1.0))] += 1;
     }
-  View2<std::int64_t> counts("counts", e, bins);
-  fill(counts, std::int64_t(5));
+  View2<std::int32_t> counts("counts", e, bins);
+  fill(counts, std::int32_t(5));
   add_histogram<float>(logits, alpha, segments, lo, hi, counts);
   EXPECT_EQ(values(counts), want);
-  fill(counts, std::int64_t(5));
+  fill(counts, std::int32_t(5));
   add_histogram<double>(logits, alpha, segments, lo, hi, counts);
   EXPECT_EQ(values(counts), want);
 }
@@ -85,7 +85,7 @@ TEST(MarginHistogram, CountsEveryMarginOnceAndAdds) {
 TEST(MarginHistogram, DoesNotDependOnTheSplit) {
   const index_t tokens = 500, e = 20, bins = 1000;
   const Values logits = normal_values(tokens * e, 5), alpha = normal_values(tokens, 6);
-  View2<std::int64_t> whole("whole", e, bins), parts("parts", e, bins);
+  View2<std::int32_t> whole("whole", e, bins), parts("parts", e, bins);
   add_histogram<float>(logits, alpha, std::vector<std::int32_t>(tokens, 0), -6, 6, whole);
   for (const auto& [first, last] : {std::pair{0, 1}, {1, 140}, {140, 396}, {396, 500}})
     add_histogram<float>(Values(logits.begin() + first * e, logits.begin() + last * e),
@@ -103,7 +103,7 @@ Values quantiles(const std::vector<Values>& margins, double lo, double hi, index
   Values logits(n * e);
   for (index_t i = 0; i < e; ++i)
     for (index_t t = 0; t < n; ++t) logits[t * e + i] = margins[i][t];
-  View2<std::int64_t> counts("counts", e, bins);
+  View2<std::int32_t> counts("counts", e, bins);
   add_histogram<double>(logits, Values(n, 0.0), std::vector<std::int32_t>(n, 0), lo, hi,
                         counts);
   if (as_float_bias) {
@@ -176,7 +176,7 @@ Values converge(index_t steps, bool biased_margins) {
   View1<A> bias("bias", e), alpha("alpha", tokens);
   View2<std::int32_t> experts("experts", tokens, k);
   View2<A> weights("weights", tokens, k);
-  View2<std::int64_t> counts("counts", e, bins);
+  View2<std::int32_t> counts("counts", e, bins);
   View1<double> range("range", 2);
   Values loads;
   for (index_t step = 0; step <= steps; ++step) {
@@ -193,7 +193,7 @@ Values converge(index_t steps, bool biased_margins) {
     }
     margin_range<S>(used, alpha, segments, range);
     const Values r = values(range);
-    fill(counts, std::int64_t(0));
+    fill(counts, std::int32_t(0));
     margin_histogram<S>(used, alpha, segments, r[0], r[1], counts);
     quantile_bias<S>(counts, r[0], r[1], double(tokens * k) / e, bias);
   }

@@ -1,6 +1,7 @@
 """Heat map of expert load: one panel a layer, experts upwards, steps to the right."""
 import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib.ticker import MaxNLocator
 
 # log2: beyond a factor of 4 an expert is as good as dead, or a bottleneck.
 LIMIT = 2.0
@@ -56,6 +57,7 @@ def figure(run, label):
             axes.axvline(restart.step + 0.5, color="black", linewidth=0.8, linestyle="--")
     for axes in grid[:, 0]:
         axes.set_ylabel("expert")
+        axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     for column in range(columns):
         lowest = max(row for row in range(rows) if row * columns + column < layers)
         grid[lowest, column].set_xlabel("step")

@@ -144,13 +144,14 @@ void Run<S>::log_step(const StepReport& report, const std::vector<Figure>& row) 
   const index_t every = deck_.integer("job/log_every");
   if (report.step % every != 0 && report.step != total_steps_) return;
   const double left = step_seconds_ * double(total_steps_ - report.step);
+  const double mfu = value_of(row, "mfu");  // not known without the machine's peak
+  const std::string share = std::isfinite(mfu) ? format("mfu=%.4f ", mfu) : "";
   ctx_.log.info(
       "step=%lld tokens=%lld loss=%.5f grad_norm=%.4f lr=%.4g drop=%.4f "
-      "tokens_per_second=%.0f "
-      "mfu=%.4f left=%s",
+      "tokens_per_second=%.0f %sleft=%s",
       ll(report.step), ll(report.tokens), report.cross_entropy, report.gradient.total,
       report.lr.at(0), value_of(row, "drop_fraction"), value_of(row, "tokens_per_second"),
-      value_of(row, "mfu"), clock_text(left).c_str());
+      share.c_str(), clock_text(left).c_str());
 }
 
 /// A step, with a dump of it where the deck asks for one, and its row in the history.

@@ -140,8 +140,8 @@ device_memory() {
 # False, with `shortage`, where there are fewer places than ranks.
 enough_ranks() {
   local places here
-  here="$(env -u OMP_NUM_THREADS nproc) cores, $(awk '/MemTotal/ { printf "%.0f", $2 * 1.024e-6 }' \
-    /proc/meminfo) GB of memory"
+  here="$(env -u OMP_NUM_THREADS nproc) cores, "
+  here+="$(awk '/MemTotal/ { printf "%.0f", $2 * 1.024e-6 }' /proc/meminfo) GB of memory"
   if [ -n "${SLURM_JOB_ID:-}" ]; then
     places=${SLURM_NTASKS:-1}
     here="job $SLURM_JOB_ID has $places tasks on ${SLURM_JOB_NUM_NODES:-1} nodes"
@@ -230,16 +230,16 @@ job_submit() {
 }
 
 job_run() {
-  local rc=0 before restart=() launcher
+  local rc=0 before idle restart=() launcher
   mkdir -p "$run"
   claim_run
   before=$(newest_step)
   # The same job from the same checkpoint again and again gets nowhere: a node that fails
   # while the model is loaded, for one.
-  if [ "$(tail -n "$site_idle_starts" "$run/starts" 2>/dev/null |
-    grep -c " job=${SLURM_JOB_ID:-none} from_step=$before\$")" -ge "$site_idle_starts" ] &&
-    [ -n "${SLURM_JOB_ID:-}" ]; then
-    say "stopped: $site_idle_starts starts of this job made no progress beyond step $before"
+  idle=$(tail -n "$site_idle_starts" "$run/starts" 2>/dev/null |
+    grep -c " job=${SLURM_JOB_ID:-none} from_step=$before\$") || true
+  if [ "$idle" -ge "$site_idle_starts" ] && [ -n "${SLURM_JOB_ID:-}" ]; then
+    say "stopped: $site_idle_starts starts of this job got no further than step $before"
     exit 1
   fi
   [ -z "${SLURM_JOB_ID:-}" ] || echo "$SLURM_JOB_ID" >"$run/job"
@@ -253,7 +253,7 @@ job_run() {
   settle "$rc" "$before"
 }
 
-# launch COMMAND...: runs it; USR1 and TERM to this shell become USR1 to the command, which
+# launch COMMAND...: runs it; USR1 and TERM to this shell become USR1 to the command, that
 # hands it on to the ranks. (mpirun would kill them at a TERM.)
 launch() {
   local child rc=0

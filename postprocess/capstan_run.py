@@ -43,6 +43,7 @@ class Segment:
         self.cut = np.iinfo(np.int64).max
         self.attributes = {}
         self.columns, self.units, self.layer = {}, {}, {}
+        self.layer_step = np.empty(0, np.int64)  # steps of the rows of `layer`
         self.evals = {name: np.empty(0) for name in EVAL_COLUMNS}
         self.events = []
 
@@ -92,8 +93,9 @@ def deck_changes(before, after):
     return [change for change in pairs if change.before != change.after]
 
 
-def read_segment_file(file):
-    """Segment from an open diag/history.<seg>.h5; rows that every column has."""
+def read_segment_file(file, layer_rows=None):
+    """Segment from an open diag/history.<seg>.h5; rows that every column has. Of the
+    columns by layer only about `layer_rows` rows, evenly spread, where that is given."""
     attributes = {name: plain(value) for name, value in file.attrs.items()}
     segment = Segment(int(attributes["segment"]), int(attributes["start_step"]))
     segment.attributes = attributes
@@ -101,11 +103,14 @@ def read_segment_file(file):
     layers = dict(file["layer"].items()) if "layer" in file else {}
     rows = min(len(item) for item in (*flat.values(), *layers.values()))
     segment.columns = {name: item[:rows] for name, item in flat.items()}
-    segment.layer = {name: item[:rows] for name, item in layers.items()}
+    stride = max(1, rows // layer_rows) if layer_rows else 1
+    segment.layer = {name: item[:rows:stride] for name, item in layers.items()}
+    segment.layer_step = segment.columns["step"][::stride]
     for name, item in flat.items():
         segment.units[name] = plain(item.attrs.get("unit", "1"))
     if "eval" in file:
-        segment.evals = read_group(file["eval"], EVAL_COLUMNS)
+        names = [name for name in file["eval"] if name not in EVAL_COLUMNS]
+        segment.evals = read_group(file["eval"], (*EVAL_COLUMNS, *names))
     if "events" in file:
         rows = read_group(file["events"], ("step", "tokens", "kind", "text"))
         for step, tokens, kind, text in zip(*rows.values()):
@@ -150,8 +155,10 @@ def read_text(path):
             return
         whole = [row for row in rows if row.count(" ") == len(names) - 1]
         segment.columns = rows_to_columns(names, whole)
-        table = np.array(evals, dtype=float).reshape(-1, 3)
-        segment.evals = {name: table[:, i] for i, name in enumerate(EVAL_COLUMNS)}
+        keys = list(evals[0]) if evals else EVAL_COLUMNS
+        segment.evals = {
+            key: np.array([float(line.get(key, "nan")) for line in evals]) for key in keys
+        }
         segments[segment.number] = segment
 
     for line in lines:
@@ -164,7 +171,8 @@ def read_text(path):
             segment.attributes = pairs
         elif line.startswith("#eval "):
             pairs = parse_pairs(line)
-            evals.append([float(pairs[name]) for name in EVAL_COLUMNS])
+            del pairs["text"]
+            evals.append(pairs)
         elif line.startswith("#event "):
             pairs = parse_pairs(line)
             where = int(pairs["step"]), int(pairs["tokens"])
@@ -202,10 +210,15 @@ def joined(parts, keep):
 
 
 class Run:
-    """A run directory as one history. Raises RunError if nothing in it can be read."""
+    """A run directory as one history. Raises RunError if nothing in it can be read.
 
-    def __init__(self, path):
+    `layer_rows` thins the columns by layer (run.layer, at run.layer_step) to about so
+    many rows a segment: of a long run they are most of the bytes.
+    """
+
+    def __init__(self, path, layer_rows=None):
         self.path = os.fspath(path)
+        self.layer_rows = layer_rows
         self.notes = []
         self.segments = self._read_segments()
         if not self.segments:
@@ -224,7 +237,9 @@ class Run:
         segments = {}
         for number, path in sorted(files.items()):
             try:
-                segments[number] = hdf5_snapshot.read(path, read_segment_file)
+                segments[number] = hdf5_snapshot.read(
+                    path, lambda file: read_segment_file(file, self.layer_rows)
+                )
             except hdf5_snapshot.Damaged as error:
                 self.notes.append(f"{error}.")
         text = os.path.join(self.path, "history.txt")
@@ -246,7 +261,10 @@ class Run:
         keep = [segment.columns["step"] <= segment.cut for segment in segments]
         self.columns = joined([segment.columns for segment in segments], keep)
         self.units = {key: unit for part in segments for key, unit in part.units.items()}
-        self.layer = joined([segment.layer for segment in segments], keep)
+        thinned = [segment.layer_step <= segment.cut for segment in segments]
+        self.layer = joined([segment.layer for segment in segments], thinned)
+        steps = [part.layer_step[mask] for part, mask in zip(segments, thinned)]
+        self.layer_step = np.concatenate(steps)
         keep = [segment.evals["step"] <= segment.cut for segment in segments]
         self.evals = joined([segment.evals for segment in segments], keep)
         self.events = [
@@ -287,9 +305,10 @@ class Run:
         steps = np.concatenate([[0], self.columns["step"]])
         return np.interp(step, steps, np.concatenate([[0], self.columns["tokens"]]))
 
-    def experts(self, bins=400):
-        """(last step of each bin, mean load [bins, L, E] of the bin's rows); bins = None
-        gives every row. Empty arrays where the run has no load files."""
+    def experts(self, bins=400, rows=None):
+        """(last step of each bin, mean load [bins, L, E] of the bin's rows, or of its
+        last `rows` rows); bins = None gives every row. Empty arrays where the run has no
+        load files."""
         parts = []
         files = numbered(self.path, "diag/experts.*.h5")
         known = {segment.number: segment for segment in self.segments}
@@ -297,7 +316,7 @@ class Run:
             cut = known[number].cut
             try:
                 part = hdf5_snapshot.read(
-                    files[number], lambda file: read_load(file, cut, bins)
+                    files[number], lambda file: read_load(file, cut, bins, rows)
                 )
                 parts.append(part)
             except hdf5_snapshot.Damaged as error:
@@ -308,7 +327,7 @@ class Run:
         return tuple(np.concatenate(piece) for piece in zip(*parts))
 
 
-def read_load(file, cut, bins):
+def read_load(file, cut, bins, most):
     """One segment's part of Run.experts, read bin by bin."""
     rows = min(len(file["step"]), len(file["load"]))
     steps = file["step"][:rows]
@@ -318,5 +337,7 @@ def read_load(file, cut, bins):
     count = rows if bins is None else min(bins, rows)
     edges = np.linspace(0, rows, count + 1).astype(int)
     spans = list(zip(edges[:-1], edges[1:]))
+    if most:
+        spans = [(max(first, last - most), last) for first, last in spans]
     load = [file["load"][first:last].mean(axis=0) for first, last in spans]
     return steps[edges[1:] - 1], np.stack(load)

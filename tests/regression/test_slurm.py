@@ -42,8 +42,8 @@ class Jobs(runs.Case):
         """A program that plans as capstan does and then ends with `code` at once."""
         path = self.path(f"ends_with_{code}")
         with open(path, "w") as file:
-            file.write(f'#!/bin/bash\ncase $1 in -[mn]) exec {runs.CAPSTAN} "$@" ;; esac\n'
-                       f"exit {code}\n")
+            file.write(f'#!/bin/bash\ncase $1 in -[mn]) exec {runs.CAPSTAN} "$@" ;;\n'
+                       f"esac\nexit {code}\n")
         os.chmod(path, 0o755)
         return path
 
@@ -188,7 +188,7 @@ class Jobs(runs.Case):
         time.sleep(2.5)
         self.release(job)
         self.until_state(job, "again", "FAILED")
-        self.assertIn("3 starts of this job made no progress beyond step 0",
+        self.assertIn("3 starts of this job got no further than step 0",
                       self.log("again"))
 
     def test_two_jobs_in_one_directory_are_refused(self):

@@ -63,6 +63,8 @@ class Group {
   Finish exchange(const void* send, std::vector<std::size_t> send_bytes, void* receive,
                   std::vector<std::size_t> receive_bytes);
   Finish broadcast(void* buffer, std::size_t bytes, int root);
+  /// bytes[r] bytes of rank r, in rank order; the own piece may lie in place already.
+  Finish gather_pieces(const void* send, void* receive, std::vector<std::size_t> bytes);
   /// receive: size() * bytes, in rank order.
   void all_gather(const void* send, void* receive, std::size_t bytes);
 
@@ -107,6 +109,8 @@ class Group {
                   void* receive, const std::vector<std::size_t>& receive_bytes,
                   void* compute);
   Finish broadcast(void* buffer, std::size_t bytes, int root, void* compute);
+  Finish gather_pieces(const void* send, void* receive,
+                       const std::vector<std::size_t>& bytes, void* compute);
 
  private:
   std::unique_ptr<State> state_;

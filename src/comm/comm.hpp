@@ -62,6 +62,17 @@ class Comm {
                        const std::vector<index_t>& receive_rows, index_t width) const;
   template <class T>
   Pending broadcast(const View1<T>& buffer, int root) const;
+  /// From device memory that has counts[r] elements for rank r, in rank order: `receive`
+  /// [counts[rank()]] = the sum over ranks of what they have for this one, added in rank
+  /// order. `scratch`: size() * counts[rank()] elements. T: double or float.
+  template <class T>
+  Pending reduce_scatter_v(const T* send, const std::vector<index_t>& counts, T* scratch,
+                           T* receive) const;
+  /// counts[rank()] elements of every rank, on device memory: `receive` gets them in rank
+  /// order; `send` may lie there already.
+  template <class T>
+  Pending all_gather_v(const T* send, const std::vector<index_t>& counts,
+                       T* receive) const;
 
   /// The same on host memory, blocking.
   template <class T>

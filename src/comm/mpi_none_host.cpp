@@ -39,6 +39,9 @@ Finish Group::exchange(const void*, std::vector<std::size_t>, void*,
 Finish Group::broadcast(void*, std::size_t, int) {
   absent();
 }
+Finish Group::gather_pieces(const void*, void*, std::vector<std::size_t>) {
+  absent();
+}
 void Group::all_gather(const void*, void*, std::size_t) {
   absent();
 }

@@ -158,6 +158,22 @@ Finish Group::broadcast(void* buffer, std::size_t bytes, int root) {
   return [requests] { requests->wait(); };
 }
 
+Finish Group::gather_pieces(const void* send, void* receive,
+                            std::vector<std::size_t> bytes) {
+  const int ranks = size(), me = rank();
+  std::vector<std::size_t> from(ranks + 1, 0);
+  for (int r = 0; r < ranks; ++r) from[r + 1] = from[r] + bytes[r];
+  auto* in = static_cast<char*>(receive);
+  auto requests = std::make_shared<Requests>(*state_, chunk_bytes, "a gather");
+  for (int i = 1; i < ranks; ++i) {
+    const int r = (me - i + ranks) % ranks;
+    requests->receive(in + from[r], bytes[r], r);
+  }
+  for (int i = 1; i < ranks; ++i) requests->send(send, bytes[me], (me + i) % ranks);
+  if (bytes[me] > 0 && in + from[me] != send) std::memcpy(in + from[me], send, bytes[me]);
+  return [requests] { requests->wait(); };
+}
+
 void Group::all_gather(const void* send, void* receive, std::size_t bytes) {
   const auto* out = static_cast<const char*>(send);
   auto* in = static_cast<char*>(receive);

@@ -150,6 +150,22 @@ Finish Group::broadcast(void* buffer, std::size_t bytes, int root, void* compute
   return state_->end(stream);
 }
 
+Finish Group::gather_pieces(const void* send, void* receive,
+                            const std::vector<std::size_t>& bytes, void* compute) {
+  auto* stream = static_cast<cudaStream_t>(compute);
+  auto* in = static_cast<char*>(receive);
+  state_->begin(stream);
+  check(ncclGroupStart(), "ncclGroupStart");
+  for (int r = 0; r < state_->size; in += bytes[r++]) {
+    if (bytes[r] == 0) continue;
+    // only the root reads its first argument
+    check(ncclBroadcast(send, in, bytes[r], ncclUint8, r, state_->comm, state_->stream),
+          "ncclBroadcast");
+  }
+  check(ncclGroupEnd(), "ncclGroupEnd");
+  return state_->end(stream);
+}
+
 std::shared_ptr<Group> make(mpi::Group& group) {
   const Place mine = find_place();
   std::vector<Place> places(group.size());

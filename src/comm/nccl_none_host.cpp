@@ -25,6 +25,9 @@ Finish Group::exchange(const void*, const std::vector<std::size_t>&, void*,
 Finish Group::broadcast(void*, std::size_t, int, void*) {
   absent();
 }
+Finish Group::gather_pieces(const void*, void*, const std::vector<std::size_t>&, void*) {
+  absent();
+}
 
 std::shared_ptr<Group> make(mpi::Group&) {
   return nullptr;

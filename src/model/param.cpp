@@ -56,6 +56,10 @@ ParamStore<S>::ParamStore(const ModelShape& shape, const Grid& grid, Context& ct
       slots_.push_back(slot);
     }
   }
+  for (const ParamSlot& slot : slots_) {
+    owned_.push_back({0, slot.rows});
+    master_offset_.push_back(slot.offset);
+  }
   masters_ = make1<Acc<S>>(ctx.ledger, "masters", size());
   gradients_ = make1<Acc<S>>(ctx.ledger, "gradients", size());
   if constexpr (std::is_same_v<S, Acc<S>>) {
@@ -66,20 +70,44 @@ ParamStore<S>::ParamStore(const ModelShape& shape, const Grid& grid, Context& ct
 }
 
 template <class S>
+void ParamStore<S>::own(const std::vector<OwnedRows>& owned, Context& ctx) {
+  require(owned.size() == slots_.size(), "owned rows: one entry for each slot");
+  owned_ = owned;
+  sharded_ = true;
+  constexpr bool kShared = std::is_same_v<S, Acc<S>>;
+  index_t kept = 0;
+  for (std::size_t i = 0; i < slots_.size(); ++i) {
+    const ParamSlot& slot = slots_[i];
+    master_offset_[i] = kShared ? slot.offset + owned[i].first * slot.row_size : kept;
+    kept += align(owned_size(i));
+  }
+  if constexpr (!kShared) {
+    ctx.ledger.sub("masters", size() * index_t(sizeof(Acc<S>)));
+    masters_ = View1<Acc<S>>();
+    masters_ = make1<Acc<S>>(ctx.ledger, "masters", kept);
+  }
+}
+
+template <class S>
 void ParamStore<S>::initialise(std::uint64_t seed) {
-  for (const ParamSlot& slot : slots_) {
-    const auto values = part(masters_, slot);
+  constexpr bool kShared = std::is_same_v<S, Acc<S>>;
+  for (std::size_t i = 0; i < slots_.size(); ++i) {
+    const ParamSlot& slot = slots_[i];
+    // Weights that are masters have values on every rank that holds them.
+    const index_t first = kShared ? 0 : owned_[i].first;
+    const auto values = kShared ? part(masters_, slot) : owned_masters(i);
     switch (slot.spec.kind) {
       case ParamSpec::matrix:
-        draw_normal<Acc<S>>(values, slot.row0 * slot.row_size, slot.spec.init_std, seed,
-                            stream_of(slot.spec.name));
+        draw_normal<Acc<S>>(values, (slot.row0 + first) * slot.row_size,
+                            slot.spec.init_std, seed, stream_of(slot.spec.name));
         break;
       case ParamSpec::gain:
         fill(values, Acc<S>(1));
         break;
       case ParamSpec::conv:  // identity: tap 0 is the current token
         fill(values, Acc<S>(0));
-        fill(View1<Acc<S>>(values.data(), slot.row_size), Acc<S>(1));
+        if (first == 0 && values.extent(0) > 0)
+          fill(View1<Acc<S>>(values.data(), slot.row_size), Acc<S>(1));
         break;
       default:
         fill(values, Acc<S>(0));
@@ -115,10 +143,13 @@ View1<Acc<S>> ParamStore<S>::expert_gradients() const {
 template <class S>
 void ParamStore<S>::refresh_weights() {
   if constexpr (!std::is_same_v<S, Acc<S>>) {
-    const auto from = masters_;
-    const auto to = weights_;
-    par_for(
-        "refresh_weights", size(), KOKKOS_LAMBDA(index_t i) { to(i) = S(from(i)); });
+    for (std::size_t i = 0; i < slots_.size(); ++i) {
+      const auto from = owned_masters(i);
+      const auto to = owned_part(weights_, i);
+      par_for(
+          "refresh_weights", owned_size(i),
+          KOKKOS_LAMBDA(index_t k) { to(k) = S(from(k)); });
+    }
   }
 }
 

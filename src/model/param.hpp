@@ -23,6 +23,12 @@ struct ParamSlot {
   index_t global_size() const;
 };
 
+/// Rows of a slot, counted from its row0, whose masters and moments this rank keeps: all
+/// of them, or with sharded state some or none.
+struct OwnedRows {
+  index_t first = 0, rows = 0;
+};
+
 /// Views of one tensor: weights (storage type) and gradient.
 template <class S>
 struct Tensor {
@@ -49,7 +55,8 @@ class ParamStore {
 
   index_t size() const { return dense_size_ + expert_size_; }
   /// Whole flat buffers (with a few zero elements of padding between tensors), and their
-  /// parts.
+  /// parts. Masters that are kept apart from the weights are whole only where every row
+  /// is owned.
   View1<S> weights() const { return weights_; }
   View1<Acc<S>> masters() const { return masters_; }
   View1<Acc<S>> gradients() const { return gradients_; }
@@ -60,12 +67,32 @@ class ParamStore {
   View1<T> part(const View1<T>& buffer, const ParamSlot& slot) const {
     return View1<T>(buffer.data() + slot.offset, slot.size());
   }
-  /// Rounds the masters into the weights (nothing to do where they share memory).
+  /// From now on the masters are sharded: this rank keeps those of these rows only, one
+  /// entry for each slot. Before there are values.
+  void own(const std::vector<OwnedRows>& owned, Context& ctx);
+  bool sharded() const { return sharded_; }
+  /// In the order of slots().
+  const std::vector<OwnedRows>& owned() const { return owned_; }
+  /// Elements of slot i's owned rows, and their part of a whole flat buffer.
+  index_t owned_size(std::size_t i) const { return owned_[i].rows * slots_[i].row_size; }
+  template <class T>
+  View1<T> owned_part(const View1<T>& buffer, std::size_t i) const {
+    const index_t first = slots_[i].offset + owned_[i].first * slots_[i].row_size;
+    return View1<T>(buffer.data() + first, owned_size(i));
+  }
+  /// The masters of slot i's owned rows.
+  View1<Acc<S>> owned_masters(std::size_t i) const {
+    return View1<Acc<S>>(masters_.data() + master_offset_[i], owned_size(i));
+  }
+  /// Rounds the owned masters into the weights (nothing to do where they share memory).
   void refresh_weights();
 
  private:
   std::vector<ParamSlot> slots_;
   std::unordered_map<std::string, std::size_t> index_;
+  bool sharded_ = false;
+  std::vector<OwnedRows> owned_;
+  std::vector<index_t> master_offset_;  ///< of each slot's owned rows in masters_
   index_t dense_size_ = 0, expert_size_ = 0;
   View1<S> weights_;
   View1<Acc<S>> masters_, gradients_;

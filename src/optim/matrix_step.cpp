@@ -16,7 +16,7 @@ void to_device(const std::vector<double>& values, double* device) {
 }
 }  // namespace
 
-/// [count, 3]: u.u, p.u, p.p of every matrix of this rank.
+/// [count, 3]: u.u, p.u, p.p of every matrix (or row) of this rank.
 template <class S>
 std::vector<double> Optimizer<S>::matrix_sums(std::size_t i,
                                               View1<const Acc<S>> direction,
@@ -26,36 +26,44 @@ std::vector<double> Optimizer<S>::matrix_sums(std::size_t i,
   const auto partial = ctx.arena.template take1<double>(
       "optimizer", hyperball_partials(m.count, m.size()));
   const auto sums = ctx.arena.template take1<double>("optimizer", m.count * kTerms);
-  hyperball_sums<Acc<S>>(m.count, m.size(),
-                         params_.part(params_.masters(), params_.slots()[i]), direction,
-                         partial, sums);
+  hyperball_sums<Acc<S>>(m.count, m.size(), params_.owned_masters(i), direction, partial,
+                         sums);
   return to_host<double>(sums);
 }
 
-/// The same sums for every kept norm: as they are, or added up over the matrices of all
-/// ranks of the expert group, in one reduction.
+/// The same sums for every kept norm of slot i: as they are, or added up over the
+/// matrices (or rows) of all ranks, in one reduction over the ranks that own some, in the
+/// same order on any grid.
 template <class S>
-std::vector<double> Optimizer<S>::norm_sums(const OptimizerSlot<S>& state,
+std::vector<double> Optimizer<S>::norm_sums(std::size_t i,
                                             const std::vector<double>& sums) const {
-  if (!state.shared_radius) return sums;
+  if (!slots_[i].shared_radius) return sums;
+  const ParamSlot& slot = params_.slots()[i];
+  std::vector<double> all(static_cast<std::size_t>(slot.spec.shape[0] * kTerms), 0.0);
+  const index_t first = slot.row0 + params_.owned()[i].first;
+  std::copy(sums.begin(), sums.end(), all.begin() + first * kTerms);
+  const auto n = static_cast<index_t>(all.size());
+  if (params_.sharded())
+    grid_.dense.all_reduce_host(all.data(), n, Reduce::sum);
+  else if (slot.spec.expert)
+    grid_.expert_group.all_reduce_host(all.data(), n, Reduce::sum);
   std::vector<double> total(kTerms, 0.0);
-  for (std::size_t k = 0; k < sums.size(); ++k) total[k % kTerms] += sums[k];
-  grid_.expert_group.all_reduce_host(total.data(), kTerms, Reduce::sum);
+  for (std::size_t k = 0; k < all.size(); ++k) total[k % kTerms] += all[k];
   return total;
 }
 
 template <class S>
 void Optimizer<S>::start(Context& ctx) {
+  gather_weights(ctx);
   for (std::size_t i = 0; i < slots_.size(); ++i) {
     OptimizerSlot<S>& state = slots_[i];
     if (state.radius.empty()) continue;
-    const ParamSlot& slot = params_.slots()[i];
-    const auto masters = params_.part(params_.masters(), slot);
-    const std::vector<double> sums = norm_sums(state, matrix_sums(i, masters, ctx));
+    const auto masters = params_.owned_masters(i);
+    const std::vector<double> sums = norm_sums(i, matrix_sums(i, masters, ctx));
     for (std::size_t m = 0; m < state.radius.size(); ++m) {
       state.radius[m] = std::sqrt(sums[m * kTerms]);
       if (state.radius[m] > 0) continue;
-      throw Error(Exit::deck, slot.spec.name +
+      throw Error(Exit::deck, params_.slots()[i].spec.name +
                                   " has a matrix of zeros: kinds that keep "
                                   "norms cannot train it");
     }
@@ -68,7 +76,7 @@ void Optimizer<S>::set_direction(std::size_t i, const AdamStep& step,
                                  View1<Acc<S>> direction, Context& ctx) {
   using T = Acc<S>;
   const OptimizerSlot<S>& state = slots_[i];
-  const auto gradient = params_.part(params_.gradients(), params_.slots()[i]);
+  const auto gradient = params_.owned_part(params_.gradients(), i);
   if (!orthogonalises(groups_[state.group].kind)) {
     adam_direction<T>(step, gradient, state.first, state.second, direction);
     return;
@@ -97,7 +105,7 @@ std::vector<double> Optimizer<S>::step_factors(std::size_t i, const AdamStep& st
     }
     return factors;
   }
-  const std::vector<double> norms = norm_sums(state, sums);
+  const std::vector<double> norms = norm_sums(i, sums);
   for (index_t k = 0; k < m.count; ++k) {
     const std::size_t r = state.shared_radius ? 0 : static_cast<std::size_t>(k);
     const HyperballFactors f =
@@ -111,18 +119,19 @@ std::vector<double> Optimizer<S>::step_factors(std::size_t i, const AdamStep& st
 template <class S>
 void Optimizer<S>::matrix_step(std::size_t i, const AdamStep& step, Context& ctx) {
   using T = Acc<S>;
-  const ParamSlot& slot = params_.slots()[i];
   const OptimizerSlot<S>& state = slots_[i];
   const BatchShape& m = state.matrices;
+  if (m.count == 0 && !state.shared_radius) return;
   const ArenaScope scope(ctx.arena);
-  const auto direction = ctx.arena.template take1<T>("optimizer", slot.size());
+  const auto direction = ctx.arena.template take1<T>("optimizer", params_.owned_size(i));
   set_direction(i, step, direction, ctx);
   const std::vector<double> sums = matrix_sums(i, direction, ctx);
   const std::vector<double> factors = step_factors(i, step, sums);
   const auto on_device = ctx.arena.template take1<double>("optimizer", 2 * m.count);
   to_device(factors, on_device.data());
-  keep_and_move<S>(m.count, m.size(), on_device, direction,
-                   params_.part(params_.masters(), slot), weights_of(slot));
+  keep_and_move<S>(m.count, m.size(), on_device, direction, params_.owned_masters(i),
+                   weights_of(i));
+  if (m.count == 0) return;  // it only took part in the sums
   double squares = 0;
   for (std::size_t k = 0; k < factors.size() / 2; ++k)
     squares += change_squares(factors[2 * k], factors[2 * k + 1], &sums[k * kTerms]);
@@ -133,7 +142,7 @@ void Optimizer<S>::matrix_step(std::size_t i, const AdamStep& step, Context& ctx
   template std::vector<double> Optimizer<S>::matrix_sums(                                \
       std::size_t, View1<const Acc<S>>, Context&) const;                                 \
   template std::vector<double> Optimizer<S>::norm_sums(                                  \
-      const OptimizerSlot<S>&, const std::vector<double>&) const;                        \
+      std::size_t, const std::vector<double>&) const;                                    \
   template void Optimizer<S>::start(Context&);                                           \
   template void Optimizer<S>::set_direction(std::size_t, const AdamStep&, View1<Acc<S>>, \
                                             Context&);                                   \

@@ -1,12 +1,14 @@
 #pragma once
 /// \file The optimizers over the parameters of this rank, by parameter group, and the
 /// norms of a step.
+#include <memory>
 #include <vector>
 
 #include "kernels/adamw.hpp"
 #include "kernels/newton_schulz.hpp"
 #include "model/param.hpp"
 #include "optim/groups.hpp"
+#include "optim/shard.hpp"
 
 namespace capstan {
 
@@ -16,34 +18,44 @@ struct Norms {
   std::vector<double> by_kind;  ///< in the order of param_kinds()
 };
 
-/// What the optimizer keeps for one tensor, in checkpoints too.
+/// What the optimizer keeps for the rows of one tensor that this rank owns, in
+/// checkpoints too.
 template <class S>
 struct OptimizerSlot {
   std::size_t group = 0;
-  BatchShape matrices;         ///< the matrices that this rank has of the tensor
-  View1<Acc<S>> first;         ///< moment, laid out as the tensor
+  BatchShape matrices;         ///< what this rank owns; a matrix of adamh as its rows
+  View1<Acc<S>> first;         ///< moment, laid out as the rows
   View1<Acc<S>> second;        ///< extent 0: the kind has none
   std::vector<double> radius;  ///< kept norms, on the host: one of each matrix, or of all
-  bool shared_radius = false;  ///< one norm for the matrices of all ranks
+  bool shared_radius = false;  ///< one norm for the matrices (or rows) of all ranks
   index_t block = 0;           ///< first of its blocks in the sums of the update
 };
 
 template <class S>
 class Optimizer {
  public:
-  /// Error(Exit::deck) where a group's kind does not suit its tensors.
+  /// With memory/optimizer = sharded it deals out the rows that each rank owns, also of
+  /// `params`' masters. Error(Exit::deck) where a group's kind does not suit its tensors.
   Optimizer(const Deck& deck, ParamStore<S>& params, const Grid& grid, Context& ctx);
 
   /// Takes the norms that muonh and adamh keep from the masters: after their initial
   /// values, before a checkpoint is loaded. Error(Exit::deck) for a matrix of zeros.
-  /// Collective over grid.expert_group.
+  /// Collective over grid.dense.
   void start(Context& ctx);
+  /// Sums the gradients of all replicas on the ranks that own them; other rows keep what
+  /// they were. With sharded state in place of Model::reduce_gradients. Collective over
+  /// grid.dense.
+  void reduce_gradients(Context& ctx);
   /// One update with every group's learning rate times `lr_factor`, gradients times
-  /// `grad_scale`. Collective over grid.expert_group where norms span its ranks.
+  /// `grad_scale`. Collective over grid.dense.
   void step(double lr_factor, double grad_scale, Context& ctx);
+  /// Weights from masters, on all ranks: what step does, for masters that were loaded.
+  void refresh_weights(Context& ctx);
+  /// Whole reduced gradients on every rank, for dumps.
+  void gather_gradients(Context& ctx);
 
   /// Norm of what the last step took from the masters, every parameter counted once.
-  /// Collective over grid.expert_group.
+  /// Collective over grid.dense.
   double update_norm(const Grid& grid) const;
 
   const std::vector<ParamGroup>& groups() const { return groups_; }
@@ -55,20 +67,21 @@ class Optimizer {
  private:
   AdamStep adam_step(const ParamSlot& slot, const ParamGroup& group, double lr_factor,
                      double grad_scale) const;
-  View1<S> weights_of(const ParamSlot& slot) const;
+  View1<S> weights_of(std::size_t i) const;
+  void gather_weights(Context& ctx);
   void matrix_step(std::size_t i, const AdamStep& step, Context& ctx);
   void set_direction(std::size_t i, const AdamStep& step, View1<Acc<S>> direction,
                      Context& ctx);
   std::vector<double> matrix_sums(std::size_t i, View1<const Acc<S>> direction,
                                   Context& ctx) const;
-  std::vector<double> norm_sums(const OptimizerSlot<S>& state,
-                                const std::vector<double>& sums) const;
+  std::vector<double> norm_sums(std::size_t i, const std::vector<double>& sums) const;
   std::vector<double> step_factors(std::size_t i, const AdamStep& step,
                                    const std::vector<double>& sums) const;
 
   ParamStore<S>& params_;
   const Grid& grid_;
   std::vector<ParamGroup> groups_;
+  std::unique_ptr<Shards<S>> shards_;  ///< null: every rank keeps everything
   std::vector<OptimizerSlot<S>> slots_;
   View1<Acc<S>> first_, second_;
   /// Sums of squares of the last update by blocks of elements, and their sums by blocks:
@@ -78,13 +91,20 @@ class Optimizer {
   std::int64_t updates_ = 0;
 };
 
-/// Norms of a flat buffer laid out as the parameters (gradients, masters). Collective
-/// over grid.expert_group: dense tensors are equal on all ranks, experts are not.
+/// Norms of the reduced gradients, and of the masters, every parameter counted once: on
+/// the rank that owns it, or where all replicas own it on one of them. Collective over
+/// grid.dense.
 template <class S>
-Norms norms_of(const ParamStore<S>& params, View1<Acc<S>> buffer, const Grid& grid);
+Norms gradient_norms(const ParamStore<S>& params, const Grid& grid);
+template <class S>
+Norms master_norms(const ParamStore<S>& params, const Grid& grid);
 
-/// Names of tensors with elements that are not finite in `buffer`, on any rank of
-/// grid.dense. Collective over it.
+/// sums[0, n) of dense tensors and sums[n, 2n) of experts, which this rank has of what it
+/// owns, become those of all parameters.
+void sum_over_owners(const Grid& grid, bool sharded, double* sums, index_t n);
+
+/// Names of tensors whose owned rows have elements that are not finite in `buffer`, on
+/// any rank of grid.dense. Collective over it.
 template <class S>
 std::vector<std::string> non_finite_tensors(const ParamStore<S>& params,
                                             View1<Acc<S>> buffer, const Grid& grid);

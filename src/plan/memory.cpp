@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "optim/groups.hpp"
+#include "optim/ownership.hpp"
 
 namespace capstan {
 namespace {
@@ -21,31 +21,47 @@ index_t ceil_div(index_t a, index_t b) {
   return (a + b - 1) / b;
 }
 
-/// Axes over which the state of dense and of expert tensors can be sharded.
-struct Shards {
-  index_t dense = 1, expert = 1;
-};
+/// Masters and moments of the rank that keeps most, of tensors whose state is dealt out
+/// as the optimizer deals it out.
+void add_owned(const Deck& deck, const std::vector<ParamSpec>& specs,
+               const std::vector<ParamGroup>& groups, StageParams& out) {
+  const index_t n_data = deck.integer("grid/data"),
+                n_expert = deck.integer("grid/expert");
+  const auto cuts = share_state(specs, groups, n_data, n_expert);
+  std::vector<index_t> masters(static_cast<std::size_t>(n_data * n_expert), 0);
+  std::vector<index_t> moments = masters;
+  for (std::size_t i = 0; i < specs.size(); ++i) {
+    const index_t row = specs[i].size() / specs[i].shape[0];
+    const index_t kept = moments_of(groups[group_of(groups, specs[i].name)].kind);
+    for (std::size_t r = 0; r < masters.size(); ++r) {
+      const std::size_t part =
+          specs[i].expert ? r / static_cast<std::size_t>(n_expert) : r;
+      const index_t n = (cuts[i][part + 1] - cuts[i][part]) * row;
+      masters[r] += n;
+      moments[r] += n * kept;
+    }
+  }
+  for (std::size_t r = 0; r < masters.size(); ++r) {
+    if (masters[r] + moments[r] <= out.owned + out.owned_moments) continue;
+    out.owned = masters[r];
+    out.owned_moments = moments[r];
+  }
+}
 
 std::vector<MemoryLine> stage_memory(const Deck& deck, const ModelShape& shape,
                                      const StageParams& p, index_t layers) {
   const Bytes bytes = bytes_of(deck.text("model/scalar"));
   const index_t data = deck.integer("grid/data"), expert = deck.integer("grid/expert");
-  const Shards whole, replicas{data * expert, data};
   const bool dense_sharded = deck.text("memory/dense") == "sharded";
   const std::string& place = deck.text("memory/optimizer");
-  const Shards state = place == "replicated" ? whole : replicas;
-  const index_t dense_copies = dense_sharded ? replicas.dense : 1;
-  const auto elements = [](index_t n_dense, index_t n_expert, Shards s) {
-    return ceil_div(n_dense, s.dense) + ceil_div(n_expert, s.expert);
-  };
-
-  const index_t local = elements(p.dense, p.expert, {dense_copies, 1});
-  const index_t masters = elements(p.dense, p.expert, state) * bytes.sum;
-  const index_t moments = elements(p.dense_moments, p.expert_moments, state) * bytes.sum;
-  const bool host = place == "host";
-  // With replicated state of the same type the masters are the weights.
-  const bool separate =
-      bytes.weight != bytes.sum || place != "replicated" || dense_sharded;
+  const bool whole = place == "replicated", host = place == "host";
+  const index_t dense_copies = dense_sharded ? data * expert : 1;
+  const index_t local = ceil_div(p.dense, dense_copies) + p.expert;
+  // Masters of the weights' type are the weights, where both are on the device.
+  const bool separate = bytes.weight != bytes.sum || host || dense_sharded;
+  const index_t masters = (whole || !separate ? p.dense + p.expert : p.owned) * bytes.sum;
+  const index_t moments =
+      (whole ? p.dense_moments + p.expert_moments : p.owned_moments) * bytes.sum;
   const index_t tokens =
       deck.integer("batch/sequences") * shape.seq_len / (data * expert);
 
@@ -82,6 +98,7 @@ StageParams stage_params(const Deck& deck, const std::vector<ParamSpec>& list,
   const LayerRange range = layers_of_stage(deck.integer("model/layers"), stages, stage);
   const auto groups = groups_from_deck(deck);
   StageParams out;
+  std::vector<ParamSpec> specs;  // with state
   for (const auto& spec : list) {
     bool here = spec.layer >= range.first && spec.layer < range.last;
     if (spec.layer < 0)
@@ -92,7 +109,9 @@ StageParams stage_params(const Deck& deck, const std::vector<ParamSpec>& list,
     const index_t n = spec.expert ? spec.size() / n_expert : spec.size();
     (spec.expert ? out.expert : out.dense) += n;
     (spec.expert ? out.expert_moments : out.dense_moments) += n * moments;
+    if (spec.kind != ParamSpec::state) specs.push_back(spec);
   }
+  add_owned(deck, specs, groups, out);
   return out;
 }
 

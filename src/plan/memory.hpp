@@ -20,6 +20,9 @@ struct StageParams {
   /// Elements of optimizer moments, over the same tensors: two for the Adam kinds, one
   /// for muonh.
   index_t dense_moments = 0, expert_moments = 0;
+  /// Elements of masters and of moments that its fullest rank keeps where the state is
+  /// sharded.
+  index_t owned = 0, owned_moments = 0;
 };
 
 /// Layers of a stage: [first, last).

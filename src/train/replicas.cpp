@@ -35,11 +35,30 @@ void compare(const std::vector<const TensorPiece*>& pieces, const Comm& group,
     if (least[i] != most[i]) names.push_back(pieces[i]->name);
 }
 
+/// Everything that several ranks hold: with sharded state the weights, which the owners'
+/// masters became, and else all of the state.
+template <class S>
+std::vector<TensorPiece> replicated_pieces(TrainState<S>& state, const Grid& grid) {
+  if (!state.model.params().sharded()) return state_pieces(state, grid, false, true);
+  const ParamStore<S>& params = state.model.params();
+  std::vector<TensorPiece> pieces;
+  for (const ParamSlot& slot : params.slots()) {
+    const Extents shape(slot.spec.shape.begin(), slot.spec.shape.end());
+    pieces.push_back(device_piece<S>("params/" + slot.spec.name, shape, slot.row0,
+                                     slot.rows, params.part(params.weights(), slot)));
+  }
+  const index_t experts = state.model.shape().experts;
+  for (index_t l = 0; l < state.model.shape().layers; ++l)
+    pieces.push_back(device_piece<Acc<S>>(router_bias_name(l), {experts}, 0, experts,
+                                          state.model.routers().bias(l)));
+  return pieces;
+}
+
 }  // namespace
 
 template <class S>
 std::vector<std::string> differing_replicas(TrainState<S>& state, const Grid& grid) {
-  const std::vector<TensorPiece> pieces = state_pieces(state, grid, false, true);
+  const std::vector<TensorPiece> pieces = replicated_pieces(state, grid);
   // A rank that holds a part of a tensor's rows shares them with the ranks of its expert
   // index; what it holds whole, everyone has.
   std::vector<const TensorPiece*> whole, parts;

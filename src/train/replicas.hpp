@@ -5,9 +5,9 @@
 
 namespace capstan {
 
-/// Tensors of the train state (masters, moments, router biases) whose copies differ
-/// between the ranks that hold them, the same list on all ranks. Collective over the
-/// world.
+/// Tensors of the train state (masters, moments, router biases; with sharded state
+/// weights) whose copies differ between the ranks that hold them, the same list on all
+/// ranks. Collective over the world.
 template <class S>
 std::vector<std::string> differing_replicas(TrainState<S>& state, const Grid& grid);
 

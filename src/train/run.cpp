@@ -161,6 +161,7 @@ StepReport Run<S>::one_step(const RunDir& dir) {
   if (state_.step + 1 == deck_.integer("job/dump_step")) {
     Dump<S> dump(model_, grid_, tokens_per_step(deck_));
     report = stepper_.gradients();
+    optimizer_.gather_gradients(ctx_);
     const std::string path = dir.diag("dump", ll(report.step));
     dump.write(path, deck_, loader_, state_.tokens, report);
     ctx_.log.info("dump step=%lld file=%s", ll(report.step), path.c_str());

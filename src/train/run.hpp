@@ -20,6 +20,9 @@ template <class S>
 std::vector<TensorPiece> state_pieces(TrainState<S>& state, const Grid& grid, bool share,
                                       bool with_optimizer);
 
+/// Name of a layer's router bias among the pieces.
+std::string router_bias_name(index_t layer);
+
 template <class S>
 class Run {
  public:

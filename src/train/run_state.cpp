@@ -56,7 +56,7 @@ void Run<S>::load(const std::string& folder, bool with_optimizer) {
       line_.restart == "latest"
           ? load_latest(folder, wanted, grid_.world, ctx_.log, options)
           : load_checkpoint(line_.restart, wanted, grid_.world, options);
-  model_.params().refresh_weights();
+  optimizer_.refresh_weights(ctx_);
   state_.step = info.integer("step");
   state_.tokens = info.integer("tokens");
   optimizer_.set_updates(info.integer("optimizer_steps"));

@@ -7,22 +7,28 @@ namespace capstan {
 
 namespace {
 
-/// A tensor of the parameters' layout in one flat buffer, under `prefix`.
+/// The owned rows of a tensor, under `prefix`.
 template <class T>
 TensorPiece slot_piece(const std::string& prefix, const ParamSlot& slot,
-                       const View1<T>& values) {
+                       const OwnedRows& owned, const View1<T>& values) {
   const Extents shape(slot.spec.shape.begin(), slot.spec.shape.end());
-  return device_piece<T>(prefix + slot.spec.name, shape, slot.row0, slot.rows, values);
+  return device_piece<T>(prefix + slot.spec.name, shape, slot.row0 + owned.first,
+                         owned.rows, values);
 }
 
-/// The kept norms of a tensor: [1], or [N] for a stack of N matrices.
+/// The kept norms of a tensor's owned rows: [1], or [N] for a stack of N matrices.
 template <class S>
-TensorPiece radius_piece(const ParamSlot& slot, OptimizerSlot<S>& state) {
+TensorPiece radius_piece(const ParamSlot& slot, const OwnedRows& owned,
+                         OptimizerSlot<S>& state) {
   const bool stack = slot.spec.shape.size() > 2 && !state.shared_radius;
   const Extents shape = {stack ? slot.spec.shape[0] : 1};
-  TensorPiece piece{
-      "optimizer/radius/" + slot.spec.name, Element::f64, shape, stack ? slot.row0 : 0,
-      index_t(state.radius.size()),         {},           {}};
+  TensorPiece piece{"optimizer/radius/" + slot.spec.name,
+                    Element::f64,
+                    shape,
+                    stack ? slot.row0 + owned.first : 0,
+                    index_t(state.radius.size()),
+                    {},
+                    {}};
   double* radius = state.radius.data();
   piece.fetch = [radius](index_t first, index_t n, void* host) {
     std::copy_n(radius + first, n, static_cast<double*>(host));
@@ -35,16 +41,21 @@ TensorPiece radius_piece(const ParamSlot& slot, OptimizerSlot<S>& state) {
 
 }  // namespace
 
+std::string router_bias_name(index_t layer) {
+  return format("params/layer_%03d/moe/router_bias", int(layer));
+}
+
 template <class S>
 std::vector<TensorPiece> state_pieces(TrainState<S>& state, const Grid& grid, bool share,
                                       bool with_optimizer) {
   std::vector<TensorPiece> pieces;
   ParamStore<S>& params = state.model.params();
-  const auto add = [&](const TensorPiece& piece, bool expert) {
-    if (!share) {
-      pieces.push_back(piece);
-      return;
-    }
+  // What an owner alone has it also writes alone.
+  const auto add_owned = [&](const TensorPiece& piece) {
+    if (piece.rows > 0) pieces.push_back(piece);
+  };
+  const auto add = [&](const TensorPiece& piece, bool expert, bool owned = true) {
+    if (!share || (owned && params.sharded())) return add_owned(piece);
     const int part = expert ? grid.data : grid.dense_rank();
     const int parts = expert ? grid.n_data : grid.n_dense();
     const TensorPiece mine = share_of(piece, part, parts);
@@ -53,21 +64,22 @@ std::vector<TensorPiece> state_pieces(TrainState<S>& state, const Grid& grid, bo
   for (std::size_t i = 0; i < params.slots().size(); ++i) {
     const ParamSlot& slot = params.slots()[i];
     const bool expert = slot.spec.expert;
-    add(slot_piece("params/", slot, params.part(params.masters(), slot)), expert);
+    const OwnedRows& owned = params.owned()[i];
+    add(slot_piece("params/", slot, owned, params.owned_masters(i)), expert);
     if (!with_optimizer) continue;
     OptimizerSlot<S>& kept = state.optimizer.slots()[i];
-    add(slot_piece("optimizer/first/", slot, kept.first), expert);
+    add(slot_piece("optimizer/first/", slot, owned, kept.first), expert);
     if (kept.second.extent(0) > 0)
-      add(slot_piece("optimizer/second/", slot, kept.second), expert);
+      add(slot_piece("optimizer/second/", slot, owned, kept.second), expert);
     if (!kept.radius.empty())
-      add(radius_piece(slot, kept), expert && !kept.shared_radius);
+      add(radius_piece(slot, owned, kept), expert && !kept.shared_radius,
+          !kept.shared_radius);
   }
   const ModelShape& shape = state.model.shape();
   for (index_t l = 0; l < shape.layers; ++l) {
-    add(device_piece<Acc<S>>(format("params/layer_%03d/moe/router_bias", int(l)),
-                             {shape.experts}, 0, shape.experts,
+    add(device_piece<Acc<S>>(router_bias_name(l), {shape.experts}, 0, shape.experts,
                              state.model.routers().bias(l)),
-        false);
+        false, false);
   }
   return pieces;
 }

@@ -132,7 +132,10 @@ StepReport Stepper<S>::gradients() {
     model.train(device, 1.0 / counted, sums, ctx_);
     first_token += device.size();
   }
-  model.reduce_gradients(ctx_);
+  if (model.params().sharded())
+    state_.optimizer.reduce_gradients(ctx_);
+  else
+    model.reduce_gradients(ctx_);
   {
     const Region region(ctx_.timers, "norms");
     double losses[2] = {sums.cross_entropy, sums.z_loss};
@@ -141,8 +144,8 @@ StepReport Stepper<S>::gradients() {
     report.z_loss = z_coefficient_ * losses[1] / counted;
     report.router_terms = model.routers().terms(grid_);
     report.aux = report.router_terms.total();
-    report.gradient = norms_of<S>(model.params(), model.params().gradients(), grid_);
-    report.parameter = norms_of<S>(model.params(), model.params().masters(), grid_);
+    report.gradient = gradient_norms<S>(model.params(), grid_);
+    report.parameter = master_norms<S>(model.params(), grid_);
   }
   check_finite(report);
   return report;

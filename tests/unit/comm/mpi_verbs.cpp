@@ -128,6 +128,39 @@ TEST(Verbs, broadcast_from_every_root) {
     }
 }
 
+/// Uneven shares of the ranks, none for rank 1.
+std::vector<index_t> shares(int ranks) {
+  std::vector<index_t> counts;
+  for (int r = 0; r < ranks; ++r) counts.push_back(r == 1 ? 0 : 3000 * r + 5);
+  return counts;
+}
+
+template <class T>
+void shares_of_sums_are_exact(const Comm& comm) {
+  const auto counts = shares(comm.size());
+  index_t all = 0, before = 0;
+  for (int r = 0; r < comm.size(); ++r) {
+    if (r < comm.rank()) before += counts[r];
+    all += counts[r];
+  }
+  const index_t mine = counts[comm.rank()];
+  const auto send = on_device(values_of<T>(comm.rank(), all));
+  View1<T> scratch("scratch", comm.size() * mine), sum("sum", mine), whole("whole", all);
+  comm.reduce_scatter_v<T>(send.data(), counts, scratch.data(), sum.data()).wait();
+  const auto want = sum_of_ranks<T>(comm.size(), all);
+  EXPECT_EQ(to_host(sum),
+            std::vector<T>(want.begin() + before, want.begin() + before + mine));
+  comm.all_gather_v<T>(sum.data(), counts, whole.data()).wait();
+  EXPECT_EQ(to_host(whole), want);
+}
+
+TEST(Verbs, shares_of_sums_and_their_gathering) {
+  for (const Comm& comm : {Comm::world(), in_small_pieces(Comm::world())}) {
+    shares_of_sums_are_exact<float>(comm);
+    shares_of_sums_are_exact<double>(comm);
+  }
+}
+
 TEST(Verbs, gather_and_all_to_all_on_the_host) {
   for (const Comm& comm : {Comm::world(), in_small_pieces(Comm::world())}) {
     const index_t n = 21;

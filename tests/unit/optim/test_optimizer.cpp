@@ -50,7 +50,8 @@ TYPED_TEST(Optimizers, KeepEachNormOverManySteps) {
   std::map<std::string, Values> before;
   const auto norms = [&](std::size_t i) {
     const Values w = c.masters(c.slots()[i]);
-    const index_t size = c.optimizer.slots()[i].matrices.size();
+    const auto& shape = c.slots()[i].spec.shape;
+    const index_t size = c.slots()[i].global_size() / (shape.size() > 2 ? shape[0] : 1);
     Values out;
     for (auto p = w.begin(); p != w.end(); p += size) {
       const Values one(p, p + size);

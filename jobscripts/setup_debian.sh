@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # setup_debian.sh [--debug] [--browser]: what Capstan needs on Debian 12, by package name,
-# and a Kokkos where there is none. Run it again at any time: it does only what is missing.
-# Works as root or with sudo. --debug adds the Kokkos with bounds checks that the preset
-# cpu-debug wants; --browser adds Chromium, in which tests look at the run page.
+# and a Kokkos where there is none. Run it again at any time: it does only what is
+# missing. Works as root or with sudo. --debug adds the Kokkos with bounds checks that the
+# preset cpu-debug wants; --browser adds Chromium, in which tests look at the run page.
 #
 # Kokkos goes into ${CAPSTAN_CACHE:-$HOME/.cache/capstan}, where CMakeLists.txt looks when
 # find_package sees no other one.

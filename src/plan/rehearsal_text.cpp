@@ -85,14 +85,20 @@ RehearsalSpec rehearsal_spec(const Deck& deck) {
 }
 
 std::string rehearsal_text(const Deck& deck) {
-  const RehearsalSpec spec = rehearsal_spec(deck);
+  RehearsalSpec spec = rehearsal_spec(deck);
   const std::vector<TransportSpec> transports = table_of_transports(deck, spec);
   const std::string& dump = deck.text("rehearsal/dump");
-  const RehearsalResult result =
-      dump.empty()
-          ? rehearse(spec, transports)
-          : rehearse_routing(routing_of_dump(dump, spec.ranks, spec.experts, spec.top_k),
-                             spec.experts, spec.top_k, transports);
+  RehearsalResult result;
+  std::size_t layers = spec.correlation.size();
+  if (dump.empty()) {
+    result = rehearse(spec, transports);
+  } else {
+    const auto routing = routing_of_dump(dump, spec.ranks, spec.experts, spec.top_k);
+    result = rehearse_routing(routing, spec.experts, spec.top_k, transports);
+    layers = routing.size();
+    spec.steps = 1;
+    spec.tokens = routing[0][0].tokens / spec.sequences;
+  }
   std::string text = format(
       "#rehearsal expert=%lld experts=%lld top_k=%lld seq_len=%lld "
       "sequences_per_rank=%lld "
@@ -101,8 +107,8 @@ std::string rehearsal_text(const Deck& deck) {
       static_cast<long long>(spec.ranks), static_cast<long long>(spec.experts),
       static_cast<long long>(spec.top_k),
       static_cast<long long>(deck.integer("model/seq_len")),
-      static_cast<long long>(spec.sequences), static_cast<long long>(spec.tokens),
-      spec.correlation.size(), spec.steps, result.load_max_over_mean);
+      static_cast<long long>(spec.sequences), static_cast<long long>(spec.tokens), layers,
+      spec.steps, result.load_max_over_mean);
   for (std::size_t i = 0; i < transports.size(); ++i) {
     const double factor = transports[i].capacity_receive;
     text += row_text(name_of(transports[i].kind), factor, result.total[i],

@@ -1,11 +1,11 @@
 #include "base/timer.hpp"
 
-#include "base/types.hpp"
+#include "base/stream.hpp"
 
 namespace capstan {
 
 void Timers::stamp() {
-  if (fence_at_edges) fence();
+  if (fence_at_edges) fence_compute();
   const auto now = Clock::now();
   const double flops = flops_counter != nullptr ? flops_counter() : 0;
   if (!stack_.empty()) {

@@ -1,4 +1,6 @@
-/// \file NCCL: verbs on GPU memory, on a stream of their own.
+/// \file NCCL: verbs on GPU memory, on a stream of their own, so that a wave travels
+/// while the one before it is computed. Events order the two streams; the host waits for
+/// none.
 #if CAPSTAN_NCCL
 #include <cuda_runtime.h>
 #include <nccl.h>
@@ -8,7 +10,7 @@
 #include <set>
 
 #include "base/error.hpp"
-#include "comm/backend.hpp"
+#include "comm/nccl_join.hpp"
 
 namespace capstan::nccl {
 
@@ -166,21 +168,35 @@ Finish Group::gather_pieces(const void* send, void* receive,
   return state_->end(stream);
 }
 
+std::vector<char> new_id() {
+  ncclUniqueId id;
+  check(ncclGetUniqueId(&id), "ncclGetUniqueId");
+  std::vector<char> bytes(sizeof id);
+  std::memcpy(bytes.data(), &id, sizeof id);
+  return bytes;
+}
+
+std::shared_ptr<Group> join(const std::vector<char>& bytes, int rank, int size) {
+  ncclUniqueId id;
+  require(bytes.size() == sizeof id, "NCCL: an id of another version");
+  std::memcpy(&id, bytes.data(), sizeof id);
+  auto state = std::make_unique<Group::State>();
+  state->size = size;
+  check(cudaStreamCreateWithFlags(&state->stream, cudaStreamNonBlocking),
+        "cudaStreamCreate");
+  check(ncclCommInitRank(&state->comm, size, id, rank), "ncclCommInitRank");
+  return std::make_shared<Group>(std::move(state));
+}
+
 std::shared_ptr<Group> make(mpi::Group& group) {
   const Place mine = find_place();
   std::vector<Place> places(group.size());
   group.all_gather(&mine, places.data(), sizeof(Place));
   if (!all_distinct(places)) return nullptr;
-  ncclUniqueId id;
-  if (group.rank() == 0) check(ncclGetUniqueId(&id), "ncclGetUniqueId");
-  group.broadcast(&id, sizeof id, 0)();
-  auto state = std::make_unique<Group::State>();
-  state->size = group.size();
-  check(cudaStreamCreateWithFlags(&state->stream, cudaStreamNonBlocking),
-        "cudaStreamCreate");
-  check(ncclCommInitRank(&state->comm, group.size(), id, group.rank()),
-        "ncclCommInitRank");
-  return std::make_shared<Group>(std::move(state));
+  std::vector<char> id(sizeof(ncclUniqueId));
+  if (group.rank() == 0) id = new_id();
+  group.broadcast(id.data(), id.size(), 0)();
+  return join(id, group.rank(), group.size());
 }
 
 std::string version() {

@@ -1,7 +1,7 @@
 /// \file A build without NCCL: no group has it.
 #if !CAPSTAN_NCCL
 #include "base/error.hpp"
-#include "comm/backend.hpp"
+#include "comm/nccl_join.hpp"
 
 namespace capstan::nccl {
 
@@ -29,6 +29,12 @@ Finish Group::gather_pieces(const void*, void*, const std::vector<std::size_t>&,
   absent();
 }
 
+std::vector<char> new_id() {
+  absent();
+}
+std::shared_ptr<Group> join(const std::vector<char>&, int, int) {
+  absent();
+}
 std::shared_ptr<Group> make(mpi::Group&) {
   return nullptr;
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "model/moe/exchange_size.hpp"
 #include "optim/ownership.hpp"
 
 namespace capstan {
@@ -76,6 +77,12 @@ std::vector<MemoryLine> stage_memory(const Deck& deck, const ModelShape& shape,
   if (shape.balance == Balance::sign) router += layers * shape.experts * 8;
   if (shape.balance == Balance::aux) router += layers * (shape.experts + 1) * 8;
   out.push_back({"router", router, 0});
+  // Of one layer at a time, in both directions.
+  const index_t part = tokens / deck.integer("grid/micro_batches");
+  const ExchangeSize e = exchange_size(shape.transport, part, shape.top_k, shape.experts,
+                                       expert, shape.latent());
+  if (e.travels)
+    out.push_back({"exchange", e.lane_elements(shape.latent()) * bytes.weight, 0});
   return out;
 }
 

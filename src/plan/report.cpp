@@ -70,8 +70,7 @@ void put_fit(std::string& out, const Plan& p) {
 }
 
 void put_memory(std::string& out, const Plan& p) {
-  put(out,
-      "\nMemory of the fullest rank in MiB, without activations and exchange buffers:\n");
+  put(out, "\nMemory of the fullest rank in MiB, without activations:\n");
   put(out, "  %-16s %14s %14s\n", "name", "device_mib", "host_mib");
   for (const auto& line : p.memory) {
     put(out, "  %-16s %14.1f %14.1f\n", line.name.c_str(), mib(line.device),

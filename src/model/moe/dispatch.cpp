@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/stream.hpp"
+
 namespace capstan {
 
 namespace {
@@ -12,7 +14,8 @@ View2<S> slice(const View2<S>& v, index_t first, index_t rows) {
   return View2<S>(v.data() + first * width, rows, width);
 }
 
-/// Reads the headers of a wave that has arrived and grants its rows room in the bank.
+/// Reads the headers of a wave that has arrived and grants its rows room in the bank. The
+/// host waits for the compute stream only: the next wave is on its way.
 template <class S>
 void open_wave(DispatchPlan& plan, Wave& wave, View2<const S> arrived, Context& ctx) {
   const Region region(ctx.timers, "dispatch_plan");
@@ -20,14 +23,16 @@ void open_wave(DispatchPlan& plan, Wave& wave, View2<const S> arrived, Context& 
   const auto ids = ctx.arena.take1<std::int32_t>("dispatch", wave.arrived);
   unpack_ids<S>(arrived, plan.blocks, ids);
   const index_t local = static_cast<index_t>(wave.offsets.size()) - 1;
-  const Bank bank = grant_bank(to_host<std::int32_t>(ids), plan.block_first,
-                               plan.block_pool, local, plan.bank_capacity);
+  std::vector<std::int32_t> host_ids(wave.arrived);
+  stream_to_host(ids.data(), host_ids.data(), wave.arrived);
+  const Bank bank =
+      grant_bank(host_ids, plan.block_first, plan.block_pool, local, plan.bank_capacity);
   wave.offsets = bank.offsets;
   wave.computed = bank.offsets.back();
   require(wave.computed <= wave.room, "pooled_wave: more rows than the bank has");
   wave.arrange = View1<std::int32_t>(wave.arrange.data(), wave.computed);
-  copy_to_device(bank.arrange.data(), wave.arrange.data(), wave.computed);
-  copy_to_device(bank.restore.data(), wave.restore.data(), wave.arrived);
+  stream_to_device(bank.arrange.data(), wave.arrange.data(), wave.computed);
+  stream_to_device(bank.restore.data(), wave.restore.data(), wave.arrived);
 }
 
 /// The waves of one call on their way: two buffers each way.

@@ -8,11 +8,26 @@
 #include <omp.h>
 #endif
 
+#include "base/types.hpp"
 #include "blas/gemm.hpp"
 
 namespace capstan::test {
 
-using blas::index_t;
+using capstan::index_t;
+
+/// An operand where products read it: on the device.
+template <class S>
+class OnDevice {
+ public:
+  explicit OnDevice(const std::vector<S>& v) : view_("operand", v.size()) {
+    copy_to_device(v.data(), view_.data(), static_cast<index_t>(v.size()));
+  }
+  S* data() const { return view_.data(); }
+  std::vector<S> back() const { return to_host(view_); }
+
+ private:
+  View1<S> view_;
+};
 
 /// n values in (-1, 1) from a linear congruential generator.
 template <class S>

@@ -27,11 +27,13 @@ struct Case {
   std::vector<S> b() const { return uniform<S>((op_b == Op::N ? k : n) * ldb(), 2); }
   std::vector<S> c() const { return uniform<S>(m * ldc(), 3); }
 
-  std::vector<S> result(std::vector<S> c) const {
-    const auto x = a(), y = b();
-    gemm<S>(op_a, op_b, m, n, k, alpha, x.data(), lda(), y.data(), ldb(), beta, c.data(),
-            ldc());
-    return c;
+  std::vector<S> result(const std::vector<S>& c) const { return result(a(), b(), c); }
+  std::vector<S> result(const std::vector<S>& a, const std::vector<S>& b,
+                        const std::vector<S>& c) const {
+    const OnDevice<S> x(a), y(b), out(c);
+    gemm<S>(op_a, op_b, m, n, k, alpha, x.data(), lda(), y.data(), ldb(), beta,
+            out.data(), ldc());
+    return out.back();
   }
   std::vector<S> expected(std::vector<S> c) const {
     const auto x = a(), y = b();
@@ -126,9 +128,9 @@ TYPED_TEST(Gemm, EmptyExtents) {
         EXPECT_EQ(after[i * p.ldc() + j], beta * before[i * p.ldc() + j]);
   }
   // alpha = 0 does not read A or B
-  std::vector<S> nan(16, std::numeric_limits<S>::quiet_NaN()), c(16, S(3));
-  gemm<S>(Op::N, Op::N, 4, 4, 4, S(0), nan.data(), 4, nan.data(), 4, S(2), c.data(), 4);
-  for (S x : c) EXPECT_EQ(x, S(6));
+  const std::vector<S> nan(16, std::numeric_limits<S>::quiet_NaN()), c(16, S(3));
+  const Case<S> square{Op::N, Op::N, 4, 4, 4, S(0), S(2)};
+  for (S x : square.result(nan, nan, c)) EXPECT_EQ(x, S(6));
 }
 
 TYPED_TEST(Gemm, ExactOnSmallIntegers) {
@@ -141,11 +143,9 @@ TYPED_TEST(Gemm, ExactOnSmallIntegers) {
       for (auto* v : {&a, &b, &c})
         for (S& x : *v) x = std::nearbyint(x * 8);
       auto expected = c;
-      gemm<S>(op_a, op_b, p.m, p.n, p.k, S(1), a.data(), p.lda(), b.data(), p.ldb(), S(1),
-              c.data(), p.ldc());
       reference::gemm<S>(op_a, op_b, p.m, p.n, p.k, S(1), a.data(), p.lda(), b.data(),
                          p.ldb(), S(1), expected.data(), p.ldc());
-      EXPECT_EQ(distance(c, expected), 0.0) << p.name();
+      EXPECT_EQ(distance(p.result(a, b, c), expected), 0.0) << p.name();
     }
 }
 

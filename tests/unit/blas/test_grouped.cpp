@@ -32,11 +32,11 @@ struct Experts {
   std::vector<S> w() const { return uniform<S>(groups() * in * out, 12); }
   std::vector<S> y() const { return uniform<S>(rows() * out, 13); }
 
-  std::vector<S> forward(S alpha, S beta, std::vector<S> c) const {
-    const auto a = x(), b = w();
+  std::vector<S> forward(S alpha, S beta, const std::vector<S>& c) const {
+    const OnDevice<S> a(x()), b(w()), result(c);
     grouped_gemm<S>(op, groups(), offsets.data(), in, out, alpha, a.data(), b.data(),
-                    beta, c.data());
-    return c;
+                    beta, result.data());
+    return result.back();
   }
   std::vector<S> forward_expected(S alpha, S beta, std::vector<S> c) const {
     const auto a = x(), b = w();
@@ -46,11 +46,11 @@ struct Experts {
                          op == Op::N ? out : in, beta, c.data() + offsets[g] * out, out);
     return c;
   }
-  std::vector<S> weights(S alpha, S beta, std::vector<S> c) const {
-    const auto a = x(), b = y();
+  std::vector<S> weights(S alpha, S beta, const std::vector<S>& c) const {
+    const OnDevice<S> a(x()), b(y()), result(c);
     grouped_gemm_weights<S>(groups(), offsets.data(), in, out, alpha, a.data(), b.data(),
-                            beta, c.data());
-    return c;
+                            beta, result.data());
+    return result.back();
   }
   std::vector<S> weights_expected(S alpha, S beta, std::vector<S> c) const {
     const auto a = x(), b = y();
@@ -120,9 +120,10 @@ TYPED_TEST(Grouped, RowsOutsideTheGroupsStay) {
   const Offsets load = {3, 10, 10, 40};
   const index_t in = 8, out = 6, rows = 42;
   const auto x = uniform<S>(rows * in, 1), w = uniform<S>(3 * in * out, 2);
-  std::vector<S> y(rows * out, S(9));
-  grouped_gemm<S>(Op::N, 3, load.data(), in, out, S(1), x.data(), w.data(), S(0),
-                  y.data());
+  const OnDevice<S> a(x), b(w), result(std::vector<S>(rows * out, S(9)));
+  grouped_gemm<S>(Op::N, 3, load.data(), in, out, S(1), a.data(), b.data(), S(0),
+                  result.data());
+  const std::vector<S> y = result.back();
   for (index_t i = 0; i < rows; ++i)
     for (index_t j = 0; j < out; ++j) {
       double expected = 9;

@@ -41,6 +41,23 @@ inline ModelShape small_shape() {
   return s;
 }
 
+/// Derivative of loss() by one element of device memory, by central differences of fourth
+/// order. The element is put back.
+inline double difference(double* at, const std::function<double()>& loss) {
+  double kept = 0;
+  copy_to_host(at, &kept, 1);
+  const double step = 1e-4;
+  const auto shifted = [&](double by) {
+    const double value = kept + by;
+    copy_to_device(&value, at, 1);
+    return loss();
+  };
+  const double near = shifted(step) - shifted(-step);
+  const double far = shifted(2 * step) - shifted(-2 * step);
+  copy_to_device(&kept, at, 1);
+  return (8 * near - far) / (12 * step);
+}
+
 struct HostBatch {
   std::vector<std::int32_t> tokens, targets, segments;
 };

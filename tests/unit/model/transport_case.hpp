@@ -296,6 +296,8 @@ class Exchange {
     return {values(d_x), values(d_weights)};
   }
 
+  const DispatchPlan& plan() const { return plan_; }
+
   /// What was kept, by whom, and why not.
   void check_outcome() const {
     const Values slot = values(plan_.slot), by = values(a_.routed);

@@ -138,6 +138,19 @@ TEST(Memory, ExpertsAreSplitAndTheRestIsNot) {
   EXPECT_EQ(line(two, "router_logits") * 2, line(one, "router_logits"));
 }
 
+TEST(Memory, ExchangeOfThePublishedRun) {
+  // Pools of 3,141 rows and two header rows from each of 64 senders; six banks of 33,497
+  // rows hold a little less than the pools. Two lanes there and back, and a wave's
+  // results, in bf16 rows of 3,072.
+  const Plan p = make_plan(load("535b.deck"));
+  const index_t arrived = 64 * (3141 + 2), room = 6 * 33497;
+  EXPECT_EQ(line(p, "exchange"), (4 * arrived + room) * 3072 * 2);
+  // Nothing travels.
+  const Plan one =
+      make_plan(load("quickstart.deck", {"moe/transport=dropless", "grid/expert=1"}));
+  EXPECT_EQ(line(one, "exchange"), 0);
+}
+
 TEST(Memory, MuonKeepsOneMoment) {
   const Plan p =
       make_plan(load("tests/tiny.deck", {"group1/match=*", "group1/kind=muonh"}));

@@ -2,10 +2,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <map>
 #include <set>
 
+#include "deck/key.hpp"
 #include "model/param_list.hpp"
 
 namespace capstan {
@@ -57,6 +59,34 @@ TEST(Shape, ZerosStandForOtherKeys) {
   EXPECT_EQ(s.kv_heads_global, s.heads);
   EXPECT_EQ(s.shared_width, s.expert_width);
   EXPECT_EQ(s.latent(), s.hidden);
+}
+
+/// The whole meaning of a word of a deck, for comparison.
+std::array<int, 5> meaning(const ModelShape& s) {
+  return {int(s.transport.kind), int(s.transport.policy), int(s.balance),
+          int(s.aux_scope), int(s.softmax) + 2 * int(s.router_bf16_out)};
+}
+
+TEST(Shape, EveryListedWordIsTakenAndMeansSomethingElse) {
+  // Words that a parser and the code spell differently are refused, or fall back to
+  // another one in silence.
+  for (const Key& key : find_block("moe")->keys) {
+    if (key.type != KeyType::text || key.choices.empty()) continue;
+    std::set<std::array<int, 5>> seen;
+    for (const std::string& word : key.choices) {
+      std::vector<std::string> deck = {"moe/" + key.name + "=" + word};
+      if (word == "aux") deck.push_back("moe/aux_loss=0.01");
+      seen.insert(meaning(shape_of("tests/tiny.deck", deck)));
+    }
+    EXPECT_EQ(seen.size(), key.choices.size()) << key.name;
+  }
+}
+
+TEST(Shape, LossTermsAndSignsAreOffByDefault) {
+  const ModelShape s = shape_of("quickstart.deck");
+  EXPECT_EQ(s.aux_loss, 0);
+  EXPECT_EQ(s.router_z_loss, 0);
+  EXPECT_EQ(s.balance, Balance::qb);
 }
 
 TEST(ParamList, CanonicalNamesAndShapes) {

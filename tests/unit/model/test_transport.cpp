@@ -189,7 +189,7 @@ TEST(Transport, EveryExpertThatComputedHasAGradientAndNoOther) {
     ModelShape s = small_shape();
     s.layers = 1;
     s.transport = tight(kind, 2, DropPolicy::position, 1000);
-    Rig<double> rig(s);
+    Rig<double> rig(s, 8);  // so many that every chosen expert has a token with a target
     // No token chooses the last two experts.
     Values bias(s.experts, 0.0);
     bias[s.experts - 1] = bias[s.experts - 2] = -1e6;

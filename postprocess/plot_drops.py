@@ -97,9 +97,11 @@ def stars(axis, transport):
                   ls="none", zorder=5)
         if text:
             right = context > 10000
-            axis.annotate(text, (context, value), xytext=(-6 if right else 8, 8),
+            axis.annotate(text, (context, value), xytext=(-2 if right else 9, 9),
                           ha="right" if right else "left", fontsize=7.5,
-                          color="crimson", textcoords="offset points")
+                          color="crimson", textcoords="offset points", zorder=6,
+                          bbox=dict(boxstyle="square,pad=0.1", fc="white", ec="none",
+                                    alpha=0.8))
 
 
 def finish(axis, row, column, title):

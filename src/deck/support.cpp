@@ -21,8 +21,6 @@ const std::array kLimits = {
           "model/scalar = bf16 is not served yet, use float or double"},
     Limit{[](const Deck& d) { return !d.numbered("mixture").empty(); },
           "<mixtureN>: mixtures over token ranges are not served yet, use <data>"},
-    Limit{[](const Deck& d) { return !d.numbered("health").empty(); },
-          "<healthN>: health rules are not served yet, leave them out"},
     Limit{[](const Deck& d) { return d.text("optimizer/ns_precision") == "bf16"; },
           "optimizer/ns_precision = bf16 is not served yet, use float"},
     Limit{[](const Deck& d) { return d.text("memory/dense") != "replicated"; },

@@ -1,4 +1,4 @@
-/// \file Blocks of what a run writes and watches: checkpoint, diagnostics, health.
+/// \file Blocks of what a run writes: checkpoint, diagnostics.
 #include "deck/tables.hpp"
 
 namespace capstan {
@@ -47,36 +47,6 @@ Block diagnostics_table() {
           .doc("Write the load of every expert of every layer to "
                "diag/experts.<segment>.h5 every "
                "so many steps. 0 = never."),
-  };
-  return b;
-}
-
-Block health_table() {
-  Block b{"health", "A rule that watches a column of the history and acts.", true, {}};
-  b.keys = {
-      text("metric").required().warn().doc(
-          "Column of the history: loss, gradient_norm, ..."),
-      text("condition")
-          .required()
-          .one_of({"above", "below", "zscore", "slope", "off_ladder"})
-          .warn()
-          .doc("When the rule fires: the value is above or below the threshold; it is so "
-               "many deviations from the mean of the window; the slope over the window "
-               "exceeds the threshold; it leaves the band of the ladder."),
-      real("threshold").warn().doc("What the condition compares with."),
-      integer("window_steps")
-          .otherwise("100")
-          .at_least(2)
-          .warn()
-          .in("steps")
-          .doc("Steps that zscore and slope look at."),
-      text("action")
-          .otherwise("warn")
-          .one_of({"warn", "checkpoint", "skip", "rollback", "stop"})
-          .warn()
-          .doc("What is done: a line in the log; a checkpoint; the update is skipped; "
-               "back "
-               "to the last checkpoint and past the data; an orderly stop."),
   };
   return b;
 }

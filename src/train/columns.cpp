@@ -34,13 +34,16 @@ double least(const std::vector<double>& v) {
   return v.empty() ? kNone : *std::min_element(v.begin(), v.end());
 }
 
-void loss_columns(const StepReport& r, const RunFigures& figures, Row& row) {
+void loss_columns(const StepReport& r, Row& row) {
   row.integer("step", "1", "number of the step, from 1", r.step);
   row.integer("tokens", "tokens", "tokens seen up to and including this step", r.tokens);
   row.real("loss", "nats", "mean cross-entropy of counted tokens", r.cross_entropy);
   row.real("loss_total", "nats", "what the gradients are of", r.total());
   row.real("z_loss", "nats", "logit z-loss, with its coefficient", r.z_loss);
   row.real("aux_loss", "nats", "router losses in the objective, weighted", r.aux);
+}
+
+void rate_columns(const StepReport& r, const RunFigures& figures, Row& row) {
   row.real("lr", "1", "learning rate of the first group", r.lr.at(0));
   for (std::size_t g = 1; g < r.lr.size(); ++g) {
     row.real("lr_" + figures.group_names.at(g), "1", "learning rate of this group",
@@ -59,6 +62,9 @@ void norm_columns(const StepReport& r, Row& row) {
     row.real("param_norm_" + param_kinds()[k], "1", "the same of one kind of parameter",
              r.parameter.by_kind[k]);
   }
+}
+
+void update_columns(const StepReport& r, Row& row) {
   row.real("update_ratio", "1", "norm of the step's update / param_norm",
            r.update_norm / r.parameter.total);
   row.integer("skipped_steps", "1",
@@ -158,11 +164,45 @@ const std::vector<std::string>& phase_names() {
   return names;
 }
 
+namespace {
+std::vector<std::string> names_of(const std::vector<Figure>& row) {
+  std::vector<std::string> names;
+  for (const Figure& f : row) names.push_back(f.name);
+  return names;
+}
+
+/// A report in which every list has its length.
+StepReport blank_report(const RunFigures& figures) {
+  StepReport report;
+  report.lr.assign(std::max<std::size_t>(1, figures.group_names.size()), 0.0);
+  report.gradient.by_kind.assign(param_kinds().size(), 0.0);
+  report.parameter.by_kind = report.gradient.by_kind;
+  return report;
+}
+}  // namespace
+
+std::vector<Figure> early_row(const StepReport& report) {
+  Row row;
+  loss_columns(report, row);
+  norm_columns(report, row);
+  return row.columns;
+}
+
+std::vector<std::string> early_names() {
+  return names_of(early_row(blank_report({})));
+}
+
+std::vector<std::string> column_names(const RunFigures& figures) {
+  return names_of(history_row(blank_report(figures), figures, Comm::self()));
+}
+
 std::vector<Figure> history_row(const StepReport& report, const RunFigures& figures,
                                 const Comm& world) {
   Row row;
-  loss_columns(report, figures, row);
+  loss_columns(report, row);
+  rate_columns(report, figures, row);
   norm_columns(report, row);
+  update_columns(report, row);
   router_columns(report, row);
   speed_columns(report, figures, world, row);
   return row.columns;

@@ -26,6 +26,13 @@ struct RunFigures {
   std::vector<std::string> group_names;
 };
 
+/// What is known before the update: losses, gradient and parameter norms. No
+/// communication.
+std::vector<Figure> early_row(const StepReport& report);
+/// Names of the columns of history_row and of early_row, without a step.
+std::vector<std::string> column_names(const RunFigures& figures);
+std::vector<std::string> early_names();
+
 /// The row of one step. Collective over `world`: seconds are means over ranks, memory the
 /// maximum.
 std::vector<Figure> history_row(const StepReport& report, const RunFigures& figures,

@@ -92,6 +92,9 @@ Attributes Run<S>::attributes(int segment) const {
           {"ranks_per_file", std::int64_t(1)},
           {"scalar", deck_.text("model/scalar")},
           {"optimizer_steps", optimizer_.updates()},
+          {"data_offset", state_.data_offset},
+          {"rollbacks", state_.rollbacks},
+          {"rate_scale", state_.rate_scale},
           {"data_fingerprint", sampler_.fingerprint()}};
 }
 
@@ -156,19 +159,20 @@ void Run<S>::log_step(const StepReport& report, const std::vector<Figure>& row) 
 
 /// A step, with a dump of it where the deck asks for one, and its row in the history.
 template <class S>
-StepReport Run<S>::one_step(const RunDir& dir) {
+StepReport Run<S>::one_step(const RunDir& dir, std::vector<Figure>& row) {
   StepReport report;
   if (state_.step + 1 == deck_.integer("job/dump_step")) {
     Dump<S> dump(model_, grid_, tokens_per_step(deck_));
     report = stepper_.gradients();
     optimizer_.gather_gradients(ctx_);
     const std::string path = dir.diag("dump", ll(report.step));
-    dump.write(path, deck_, loader_, state_.tokens, report);
+    dump.write(path, deck_, loader_, state_.data_position(), report);
     ctx_.log.info("dump step=%lld file=%s", ll(report.step), path.c_str());
-    stepper_.update(report);
   } else {
-    report = stepper_.run();
+    report = stepper_.gradients();
   }
+  judge_update(report);
+  stepper_.update(report);
   const Region region(ctx_.timers, "diagnostics");
   step_seconds_ =
       step_seconds_ == 0 ? report.seconds : 0.9 * step_seconds_ + 0.1 * report.seconds;
@@ -179,7 +183,7 @@ StepReport Run<S>::one_step(const RunDir& dir) {
       ctx_.log.warn("step %lld skipped: %s", ll(report.step), report.not_finite.c_str());
     diagnostics_->event(report.step, report.tokens, "skip", report.not_finite);
   }
-  const std::vector<Figure> row = history_row(report, figures_, grid_.world);
+  row = history_row(report, figures_, grid_.world);
   diagnostics_->step(report, row);
   log_step(report, row);
   return report;
@@ -198,27 +202,42 @@ typename Run<S>::Requests Run<S>::between_steps(const RunDir& dir) {
 }
 
 template <class S>
-Exit Run<S>::train() {
-  RunDir dir(line_.run_dir, grid_.world);
-  start_files(dir);
-  restart(dir);
-  gemm_peak_gflops_ = measure_gemm_peak<S>();
+void Run<S>::start_diagnostics(const RunDir& dir) {
   diagnostics_ =
       std::make_unique<Diagnostics>(dir, facts(), deck_.flag("diagnostics/history"),
                                     deck_.integer("diagnostics/experts_every"), ctx_);
+}
+
+template <class S>
+Exit Run<S>::train() {
+  health_ = std::make_unique<Health>(deck_, column_names(figures_), early_names(),
+                                     grid_.world, ctx_.log);
+  RunDir dir(line_.run_dir, grid_.world);
+  start_files(dir);
+  restart(dir);
+  health_->refill(dir.history(), state_.step);
+  gemm_peak_gflops_ = measure_gemm_peak<S>();
+  start_diagnostics(dir);
   diagnostics_->event(state_.step, state_.tokens, state_.step > 0 ? "restart" : "start",
                       format("segment %d", dir.segment()));
   Requests asked;
+  std::vector<Figure> row;
   bool first = true;
   while (state_.step < total_steps_ && !asked.stop) {
-    const StepReport report = one_step(dir);
+    const StepReport report = one_step(dir, row);
     if (first)
       ctx_.timers.reset();  // the first step sizes buffers: not what timing.txt is about
     first = false;
-    if (crossed(deck_.integer("eval/every_tokens"), report)) evaluate_now(dir);
+    const bool evaluated = crossed(deck_.integer("eval/every_tokens"), report);
+    if (evaluated) evaluate_now(dir);
     asked = between_steps(dir);
+    const HealthVerdict verdict =
+        health_->after_step(report.step, report.tokens, row,
+                            evaluated ? &last_eval_ : nullptr, state_.rollbacks);
+    if (heed(dir, verdict)) continue;
+    if (!health_stop_.empty()) break;
     const bool due = crossed(deck_.integer("checkpoint/every_tokens"), report);
-    if (due || asked.checkpoint) {
+    if (due || asked.checkpoint || verdict.checkpoint) {
       save(dir);
       write_times(dir);
     }
@@ -241,6 +260,7 @@ void Run<S>::write_times(const RunDir& dir) const {
 
 template <class S>
 Exit Run<S>::finish(const RunDir& dir, const Requests& asked) {
+  if (!health_stop_.empty()) return finish_stopped(dir);
   const bool done = state_.step >= total_steps_;
   const bool saved = saved_step_ == state_.step || save(dir);
   if (done && deck_.flag("eval/at_end") && evaluated_step_ != state_.step)
@@ -254,6 +274,18 @@ Exit Run<S>::finish(const RunDir& dir, const Requests& asked) {
   set_status(dir, done ? "done" : "interrupted");
   if (!saved) return Exit::file;
   return done ? Exit::done : Exit::interrupted;
+}
+
+/// The end by a rule. Nothing is saved: this state is what the rule objects to.
+template <class S>
+Exit Run<S>::finish_stopped(const RunDir& dir) {
+  write_times(dir);
+  diagnostics_->event(state_.step, state_.tokens, "stop", health_stop_);
+  ctx_.log.info("stopped by a health rule: %s; the checkpoints are older",
+                health_stop_.c_str());
+  diagnostics_->close();
+  set_status(dir, "stopped");
+  return Exit::diverged;
 }
 
 template <class S>

@@ -9,6 +9,7 @@
 #include "train/checkpoint.hpp"
 #include "train/diagnostics.hpp"
 #include "train/evaluator.hpp"
+#include "train/health.hpp"
 #include "train/stepper.hpp"
 
 namespace capstan {
@@ -45,10 +46,16 @@ class Run {
   };
   void restart(RunDir& dir);
   void load(const std::string& folder, bool with_optimizer);
+  void adopt(const CheckpointInfo& info);
   void check_restart(const CheckpointInfo& info) const;
   void check_rates(const Deck& before, std::int64_t tokens) const;
   void start_files(RunDir& dir);
-  StepReport one_step(const RunDir& dir);
+  void start_diagnostics(const RunDir& dir);
+  StepReport one_step(const RunDir& dir, std::vector<Figure>& row);
+  bool heed(RunDir& dir, const HealthVerdict& verdict);
+  void judge_update(StepReport& report);
+  void roll_back(RunDir& dir, const HealthVerdict& verdict);
+  std::string load_before(const std::string& folder, std::int64_t step);
   void log_step(const StepReport& report, const std::vector<Figure>& row) const;
   bool crossed(index_t every, const StepReport& report) const;
   void evaluate_now(const RunDir& dir);
@@ -58,6 +65,7 @@ class Run {
   bool save(const RunDir& dir);
   void write_times(const RunDir& dir) const;
   Exit finish(const RunDir& dir, const Requests& asked);
+  Exit finish_stopped(const RunDir& dir);
   void set_status(const RunDir& dir, const std::string& what) const;
   Attributes attributes(int segment) const;
   RunFacts facts() const;
@@ -75,6 +83,8 @@ class Run {
   Stepper<S> stepper_;
   Evaluator<S> evaluator_;
   std::unique_ptr<Diagnostics> diagnostics_;
+  std::unique_ptr<Health> health_;
+  std::string health_stop_;  ///< why a rule ends the run
   RunFigures figures_;
   index_t total_steps_ = 0;
   std::int64_t start_step_ = 0, saved_step_ = -1, evaluated_step_ = -1;

@@ -63,6 +63,11 @@ RunDir::RunDir(const std::string& path, const Comm& world)
   world.broadcast_host(&segment_, 1, 0);
 }
 
+void RunDir::next_segment() {
+  ++segment_;
+  if (rank_ == 0) std::ofstream(log(), std::ios::app);  // claims the number
+}
+
 RunDir::~RunDir() {
   if (lock_ < 0) return;
   // The file stays: who opened it a moment ago must find the same file that a later one

@@ -23,6 +23,8 @@ class RunDir {
   const std::string& path() const { return path_; }
   /// From 1: one more than the greatest of earlier starts.
   int segment() const { return segment_; }
+  /// Goes on as the next segment: what follows replaces steps of this one.
+  void next_segment();
   std::string deck_used() const { return path_ + "/deck.used"; }
   std::string log() const { return path_ + format("/log.%d", segment_); }
   std::string history() const { return path_ + "/history.txt"; }

@@ -56,9 +56,22 @@ void Run<S>::load(const std::string& folder, bool with_optimizer) {
       line_.restart == "latest"
           ? load_latest(folder, wanted, grid_.world, ctx_.log, options)
           : load_checkpoint(line_.restart, wanted, grid_.world, options);
+  adopt(info);
+}
+
+/// The counters of a checkpoint whose tensors have been read.
+template <class S>
+void Run<S>::adopt(const CheckpointInfo& info) {
+  const auto count = [&](const char* name) {  // older checkpoints have none
+    return info.attributes.count(name) > 0 ? info.integer(name) : 0;
+  };
   optimizer_.refresh_weights(ctx_);
   state_.step = info.integer("step");
   state_.tokens = info.integer("tokens");
+  state_.data_offset = count("data_offset");
+  state_.rollbacks = count("rollbacks");
+  state_.rate_scale =
+      info.attributes.count("rate_scale") > 0 ? info.real("rate_scale") : 1.0;
   optimizer_.set_updates(info.integer("optimizer_steps"));
 }
 
@@ -219,6 +232,7 @@ typename Run<S>::Requests Run<S>::requests(const RunDir& dir) const {
 #define CAPSTAN_RUN_STATE(S)                                          \
   template void Run<S>::start_files(RunDir&);                         \
   template void Run<S>::load(const std::string&, bool);               \
+  template void Run<S>::adopt(const CheckpointInfo&);                 \
   template void Run<S>::check_restart(const CheckpointInfo&) const;   \
   template void Run<S>::check_rates(const Deck&, std::int64_t) const; \
   template void Run<S>::restart(RunDir&);                             \

@@ -113,8 +113,8 @@ StepReport Stepper<S>::gradients() {
   std::vector<Batch> batches;
   {
     const Region region(ctx_.timers, "data");
-    batches = loader_.step(state_.tokens);
-    report.step_tokens = loader_.step_tokens(state_.tokens);
+    batches = loader_.step(state_.data_position());
+    report.step_tokens = loader_.step_tokens(state_.data_position());
     report.step = state_.step + 1;
     report.tokens = state_.tokens + report.step_tokens;
     count_tokens(batches, report);
@@ -153,7 +153,7 @@ StepReport Stepper<S>::gradients() {
 
 template <class S>
 void Stepper<S>::update(StepReport& report) {
-  const double factor = schedule_.factor(report.tokens);
+  const double factor = schedule_.factor(report.tokens) * state_.rate_scale;
   for (const ParamGroup& group : state_.optimizer.groups()) {
     report.lr.push_back(group.lr * factor);
   }

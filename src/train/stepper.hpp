@@ -14,6 +14,11 @@ struct TrainState {
   Model<S>& model;
   Optimizer<S>& optimizer;
   std::int64_t step = 0, tokens = 0;  ///< done so far
+  /// Tokens of data that roll backs have passed over: the data goes on at tokens +
+  /// data_offset. And how many there were.
+  std::int64_t data_offset = 0, rollbacks = 0;
+  double rate_scale = 1;  ///< of all learning rates: what roll backs took off
+  std::int64_t data_position() const { return tokens + data_offset; }
 };
 
 template <class S>

@@ -7,6 +7,7 @@
     run.evals               {"step", "tokens", "loss"}: held-out points
     run.events              [Event]: checkpoints, signals, health rules ...
     run.restarts            [Restart]: where segments joined, deck keys that changed
+    run.discarded           [columns]: steps that were rolled back
     run.deck                {"model/hidden": 256, ...} of the last segment
     run.experts()           (steps, load [steps, layers, experts])
     run.notes               what could not be read and what was read instead
@@ -280,6 +281,16 @@ class Run:
                 decks = parse_deck(before.deck_text), parse_deck(after.deck_text)
                 changes = deck_changes(*decks)
             self.restarts.append(Restart(after.start_step, after.number, changes))
+        self.discarded = self._discarded()
+
+    def _discarded(self):
+        """Columns of the steps that each roll back undid, in their order."""
+        found = []
+        for before, after in zip(self.segments, self.segments[1:]):
+            if any(event.kind == "rollback" for event in after.events):
+                gone = before.columns["step"] > after.start_step
+                found.append({k: column[gone] for k, column in before.columns.items()})
+        return found
 
     def _deck_used(self):
         path = os.path.join(self.path, "deck.used")

@@ -76,6 +76,15 @@ def plain_log(axes):
     axes.yaxis.set_minor_formatter(NullFormatter())
 
 
+def rolled_back(context, axes, run, name):
+    """What was undone, in grey: the column of the steps that roll backs took away."""
+    for i, gone in enumerate(run.discarded):
+        if name in gone and len(gone["step"]):
+            x = context.xs(run, gone["step"])
+            label = "rolled back" if context.single and i == 0 else None
+            axes.plot(x, gone[name], color=OTHER, linewidth=0.9, label=label, zorder=1)
+
+
 def nothing(axes, text):
     axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", color=GREY)
 
@@ -88,6 +97,7 @@ def loss(context, axes):
         label = "training" if context.single else context.labels[i]
         smooth = line(context, axes, run, "loss", color, label)
         if smooth is not None:
+            rolled_back(context, axes, run, "loss")
             settled = smooth[np.isfinite(smooth)]
             lows.append(settled.min())
             highs.append(settled[len(settled) // 50 :].max())

@@ -47,6 +47,7 @@ WIDTH, ROW_HEIGHT, LINE_HEIGHT = 12.5, 3.1, 0.17  # inches
 CAPTION_LETTERS = 165
 # Kinds of events that are drawn as a line; the others only count in the summary.
 MARKED = {"health": "#C00000", "deck_change": "#7F3C8D", "save_failed": "#C00000"}
+MARKED["rollback"] = "#D55E00"
 RESTART = "#444444"
 
 

@@ -190,7 +190,8 @@ def read_history(directory):
     segments, names = [], []
     for line in lines:
         kind, _, rest = line.partition(" ")
-        pairs = dict(part.partition("=")[::2] for part in rest.split())
+        head = rest.partition(" text=")[0]
+        pairs = dict(part.partition("=")[::2] for part in head.split())
         if kind == "#segment":
             names = line[1:].split()
         elif kind == "#start":

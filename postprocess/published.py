@@ -1,9 +1,9 @@
-"""The run's metrics under the names of the published run's own log (W&B).
+"""A run's metrics under the names of the published run's own log (W&B).
 
     for step, metrics in published.rows(run): ...     # {"train/loss": 2.31, ...}
 
-Names are those of marin-community/marin#8435 where Capstan has the quantity; held-out loss
-is eval_dropless/held_out/loss, because it is no Paloma. Shares stay shares, except
+Names are those of marin-community/marin#8435 where Capstan has the quantity; held-out
+loss is eval_dropless/held_out/loss, because it is no Paloma. Shares stay shares, except
 throughput/mfu, which that log has in percent.
 """
 import numpy as np

@@ -42,6 +42,9 @@ int run(const std::vector<std::string>& arguments, const Comm& world) {
   if (line.mode == CommandLine::Mode::verify) {
     return static_cast<int>(verify(line.verify, world));
   }
+  if (line.mode == CommandLine::Mode::export_model) {
+    return static_cast<int>(export_model(line, world));
+  }
   // 2. The deck: all problems in one report, before anything is allocated.
   const Deck deck = deck_for(line);
   const std::string text = first ? text_of_mode(line, deck) : "";

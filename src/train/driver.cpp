@@ -12,6 +12,7 @@
 #include "blas/gemm.hpp"
 #include "deck/support.hpp"
 #include "io/file.hpp"
+#include "train/export.hpp"
 #include "train/tiny.hpp"
 
 namespace capstan {
@@ -74,7 +75,6 @@ Exit build_and_run(const CommandLine& line, const Deck& deck, int threads,
 
 std::string not_served(const CommandLine& line) {
   if (line.mode == CommandLine::Mode::check_grids) return "--check-grids";
-  if (line.mode == CommandLine::Mode::export_model) return "--export";
   return "";
 }
 
@@ -119,6 +119,19 @@ Exit verify(const std::string& path, const Comm& world) {
         problems.empty() ? "intact" : format("%zu problems", problems.size()).c_str());
   }
   return problems.empty() ? Exit::done : Exit::file;
+}
+
+Exit export_model(const CommandLine& line, const Comm& world) {
+  if (world.rank() != 0) return Exit::done;
+  ExportSpec spec;
+  spec.checkpoint = line.restart;
+  spec.folder = line.run_dir + "/ckpt";
+  spec.out = line.export_dir;
+  const ExportResult result = export_weights(spec);
+  std::printf("export: %s: tensors=%lld bytes=%lld files=%lld\n", spec.out.c_str(),
+              static_cast<long long>(result.tensors),
+              static_cast<long long>(result.bytes), static_cast<long long>(result.files));
+  return Exit::done;
 }
 
 std::string config_text() {

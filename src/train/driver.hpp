@@ -17,6 +17,10 @@ Exit drive(const CommandLine& line, const Deck& deck, const Comm& world);
 /// Collective.
 Exit verify(const std::string& path, const Comm& world);
 
+/// --export: the weights of the checkpoint of -r as safetensors. Needs no deck; rank 0
+/// alone works.
+Exit export_model(const CommandLine& line, const Comm& world);
+
 /// `capstan -c`: versions and libraries.
 std::string config_text();
 

@@ -37,7 +37,8 @@ def make(folder):
         pip = [os.path.join(folder, "bin", "python"), "-m", "pip", "install", "-q"]
         for command in ([base, "-m", "venv", folder], [*pip, *PACKAGES]):
             try:
-                done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+                done = subprocess.run(command, capture_output=True, text=True,
+                                      timeout=600)
             except (OSError, subprocess.TimeoutExpired) as error:
                 tried.append(f"{base}: {error}")
                 break

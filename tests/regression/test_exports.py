@@ -90,7 +90,8 @@ class Exported(unittest.TestCase):
             self.assertEqual(row["train/cross_entropy_loss"], columns["loss"][i])
             self.assertEqual(row["train/loss"], columns["loss_total"][i])
             self.assertAlmostEqual(row["throughput/mfu"], 100 * columns["mfu"][i])
-            dropped = round(columns["drop_sender_fraction"][i] * columns["assignments"][i])
+            share = columns["drop_sender_fraction"][i]
+            dropped = round(share * columns["assignments"][i])
             self.assertEqual(row["moe/sender_dropped"], dropped)
             self.assertEqual(row["moe/dropped_assignments"],
                              dropped + row["moe/receiver_dropped"])

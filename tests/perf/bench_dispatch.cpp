@@ -91,7 +91,7 @@ void pooled_wave(benchmark::State& state) {
 
 void sizes(benchmark::internal::Benchmark* b) {
   for (const index_t tokens : {4096, 16384, 65536}) b->Args({tokens, 384});
-  for (const index_t experts : {64, 1024, 4096}) b->Args({65536, experts});
+  for (const index_t experts : {128, 1024, 4096}) b->Args({65536, experts});
   b->Unit(benchmark::kMillisecond)->UseRealTime();
 }
 BENCHMARK(ragged)->Apply(sizes);

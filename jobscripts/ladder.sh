@@ -4,7 +4,7 @@
 # Trains a ladder of runs, foretells the target, trains the target and states the error of
 # the forecast.
 #
-#   jobscripts/ladder.sh -b inputs/ladder/desk/base.deck -t inputs/ladder/desk/d112.deck \
+#   jobscripts/ladder.sh -b inputs/ladder/desk/base.deck -t inputs/ladder/desk/d96.deck \
 #     inputs/ladder/desk/d{32,48,64,80}.deck              # here, one after the other
 #   sbatch --array=0-3 ... jobscripts/ladder.sh [the same]      # one rung a task
 #   sbatch --dependency=afterok:JOB ... jobscripts/ladder.sh [the same]   # the target

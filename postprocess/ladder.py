@@ -34,8 +34,9 @@ def table_text(ladder, forecast):
     """The fits, one line a fraction."""
     kind = "fitted" if forecast.fitted else "given"
     lines = [f"L0 = {forecast.asymptote:.4f} ({kind})"]
-    noise = ", ".join(f"{n} {s:.4f}" for n, s in zip(ladder.names, forecast.noise))
-    lines.append(f"noise of the evaluations: {noise}")
+    noise = zip(ladder.names, forecast.noise[-1])
+    told = ", ".join(f"{name} {value:.4f}" for name, value in noise)
+    lines.append(f"noise of the last evaluations: {told}")
     losses = " ".join(f"{name:>8}" for name in ladder.names)
     head = f"fraction {losses}        A   alpha  {ladder.target:>8}"
     lines.append(head + "     one left out        bootstrap")

@@ -6,15 +6,17 @@
 
 At fraction g each rung of compute C counts with C g (FLOPs without the head), and
 log(loss - L0) is fitted against log(C g) by least squares, as published in
-marin-community/marin#8435. A fitted L0 is one for all fractions from a fifth on: the one
-with the least sum of squared errors of the loss.
+marin-community/marin#8435. A fitted L0 is one for all fractions: the one with the least
+sum of squared errors of the loss over the last fifth of training, where the learning rate
+has decayed and evaluations scatter least.
 """
 import re
 from dataclasses import dataclass, field
 
 import numpy as np
 
-SETTLED = 0.2  # fractions before it do not take part in fitting L0
+SETTLED = 0.8  # fractions before it do not take part in fitting L0
+NEIGHBOURS = 3  # on either side, that tell the noise of an evaluation
 DRAWS, SEED, INSIDE = 400, 1, 95  # of the bootstrap; per cent inside its range
 
 
@@ -118,14 +120,19 @@ def extrapolate(ladder, loss, rungs, asymptote):
 
 
 def evaluation_noise(loss):
-    """Standard deviation of each rung's points about a smooth curve [rungs]: a point
-    against the quadratic through two neighbours on either side; 0 below 5 points."""
+    """Standard deviation of each point about a smooth curve, of the size of loss
+    [fractions, rungs]: points against the quadratic through two neighbours on either
+    side, the mean over some points around; 0 below 5 points."""
     if len(loss) < 5:
-        return np.zeros(loss.shape[1])
+        return np.zeros(loss.shape)
     near, far = loss[1:-3] + loss[3:-1], loss[:-4] + loss[4:]
-    off = loss[2:-2] - (4 * near - far) / 6
-    first = len(off) // 4  # the steep beginning is not noise
-    return np.sqrt((off[first:] ** 2).mean(axis=0) / (35 / 18))
+    variance = (loss[2:-2] - (4 * near - far) / 6) ** 2 / (35 / 18)
+    noise = np.empty(loss.shape)
+    for i in range(len(loss)):
+        centre = min(max(i - 2, NEIGHBOURS), max(len(variance) - 1 - NEIGHBOURS, 0))
+        around = variance[max(0, centre - NEIGHBOURS) : centre + NEIGHBOURS + 1]
+        noise[i] = np.sqrt(around.mean(axis=0))
+    return noise
 
 
 @dataclass
@@ -139,7 +146,7 @@ class Forecast:
     loss: np.ndarray
     left_out: np.ndarray  # [2, fractions]: least and greatest with one rung left out
     drawn: np.ndarray  # [2, fractions]: the range of the bootstrap
-    noise: np.ndarray  # [rungs]
+    noise: np.ndarray  # [fractions, rungs]
     low: np.ndarray  # of both ranges
     high: np.ndarray
 

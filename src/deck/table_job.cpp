@@ -88,6 +88,50 @@ Block grid_table() {
   return b;
 }
 
+namespace {
+
+/// What the plan's step time is made of.
+std::vector<Key> rate_keys() {
+  return {
+      real("gemm_efficiency")
+          .otherwise("0.6")
+          .above(0)
+          .at_most(1)
+          .doc(
+              "Part of peak_gflops that the model's matrix products reach, all sizes and "
+              "what stands between them included; for the plan's step time."),
+      real("attention_efficiency")
+          .otherwise("0.4")
+          .above(0)
+          .at_most(1)
+          .doc("Part of peak_gflops that attention reaches, forward and backward."),
+      real("memory_gbs")
+          .at_least(0)
+          .in("GB/s")
+          .doc("Bandwidth of a rank's device memory. 0 = unknown: no step time is "
+               "planned."),
+      real("nvlink_gbs")
+          .at_least(0)
+          .in("GB/s")
+          .doc(
+              "What a rank sends to others of its fast domain (nvlink_ranks), each way."),
+      real("network_gbs")
+          .at_least(0)
+          .in("GB/s")
+          .doc("What a rank sends to ranks of other domains, each way."),
+      real("host_gbs")
+          .at_least(0)
+          .in("GB/s")
+          .doc("Between the memories of a rank's device and of its host, each way."),
+      real("storage_gbs")
+          .at_least(0)
+          .in("GB/s")
+          .doc("What all ranks together write to the file system."),
+  };
+}
+
+}  // namespace
+
 Block topology_table() {
   Block b{"topology",
           "The machine, as far as the layout of ranks and the planner need it.",
@@ -120,6 +164,8 @@ Block topology_table() {
           .doc("Host memory of a node divided by its ranks, in 1e9 bytes: what "
                "memory/optimizer = host may fill. 0 = unknown."),
   };
+  const auto rates = rate_keys();
+  b.keys.insert(b.keys.end(), rates.begin(), rates.end());
   return b;
 }
 

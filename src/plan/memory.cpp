@@ -72,6 +72,13 @@ std::vector<MemoryLine> stage_memory(const Deck& deck, const ModelShape& shape,
   out.push_back({"gradients", local * bytes.sum, 0});
   out.push_back({"moments", host ? 0 : moments, host ? moments : 0});
   out.push_back({"router_logits", layers * tokens * (shape.experts + 1) * bytes.sum, 0});
+  // Layer inputs are kept until backward; with recompute = full nothing else is.
+  if (shape.recompute == Recompute::full) {
+    const index_t kept = layers * (tokens / deck.integer("grid/micro_batches")) *
+                         shape.hidden * bytes.weight;
+    const bool away = deck.text("memory/carry") == "host";
+    out.push_back({"carry", away ? 0 : kept, away ? kept : 0});
+  }
   index_t router = layers * (shape.experts * (bytes.sum + 16) + 8) + tokens * 4 + 16;
   if (shape.balance == Balance::qb) router += shape.experts * shape.qb_bins * 4;
   if (shape.balance == Balance::sign) router += layers * shape.experts * 8;

@@ -26,6 +26,7 @@ Plan make_plan(const Deck& deck) {
   p.issued = step_cost(p.shape, work);
   p.newton_schulz = orthogonalisation_flops(deck, list, p.n_expert);
   p.memory = memory_per_rank(deck, p.shape, list);
+  p.peak_flops = deck.real("topology/peak_gflops") * 1e9;
   p.device_memory = deck.real("topology/device_memory_gb") * 1e9;
   p.host_memory = deck.real("topology/host_memory_gb") * 1e9;
   return p;

@@ -22,6 +22,7 @@ struct Plan {
   index_t n_pipe = 1, n_data = 1, n_expert = 1;
   std::vector<MemoryLine> memory;
 
+  double peak_flops = 0;                      ///< of one rank; 0 = unknown
   double device_memory = 0, host_memory = 0;  ///< of one rank, bytes; 0 = unknown
 
   index_t ranks() const { return n_pipe * n_data * n_expert; }

@@ -5,6 +5,7 @@
 #include "deck/scale.hpp"
 #include "deck/support.hpp"
 #include "plan/plan.hpp"
+#include "plan/step_time.hpp"
 
 namespace capstan {
 namespace {
@@ -70,7 +71,7 @@ void put_fit(std::string& out, const Plan& p) {
 }
 
 void put_memory(std::string& out, const Plan& p) {
-  put(out, "\nMemory of the fullest rank in MiB, without activations:\n");
+  put(out, "\nMemory of the fullest rank in MiB, without a layer's working memory:\n");
   put(out, "  %-16s %14s %14s\n", "name", "device_mib", "host_mib");
   for (const auto& line : p.memory) {
     put(out, "  %-16s %14.1f %14.1f\n", line.name.c_str(), mib(line.device),
@@ -107,6 +108,7 @@ std::string plan_text(const Deck& deck, const Plan& plan) {
   std::string out;
   put_summary(out, plan);
   put_memory(out, plan);
+  out += step_time_text(plan, predict_step(deck, plan));
   put_grid(out, plan);
   for (const auto& note : scale_notes(deck)) out += "\nNote: " + note + "\n";
   const auto notes = unsupported(deck);

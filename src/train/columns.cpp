@@ -86,6 +86,12 @@ void drop_columns(const RouterReport& r, Row& row) {
            part(d.sender, r));
   row.real("drop_receiver_fraction", "1",
            "dropped because a receiver's capacity was full", part(d.receiver, r));
+  const auto sum = [](const std::vector<std::int64_t>& counts) {
+    return std::accumulate(counts.begin(), counts.end(), std::int64_t(0));
+  };
+  const double arrived = double(r.assignments - sum(d.sender));
+  row.real("drop_receiver_of_received", "1", "dropped by receivers / arrived there",
+           double(sum(d.receiver)) / std::max(1.0, arrived));
   row.real("spilled_fraction", "1", "kept by a later choice than the top K",
            part(d.spilled, r));
   row.real("pool_rows", "rows", "capacity of a sender's pool or cell; 0 = no limit",
@@ -115,6 +121,9 @@ void router_columns(const StepReport& r, Row& row) {
            mean(r.router.z_loss));
   row.real("load_max_over_mean", "1", "fullest expert / mean expert, worst layer",
            most(r.router.max_over_mean));
+  row.real("router_margin_min", "1", "least logit less its token's threshold; qb only",
+           least(r.router.margin_min));
+  row.real("router_margin_max", "1", "greatest of them", most(r.router.margin_max));
   row.real("router_bias_min", "1", "least router bias in use", least(r.router.bias_min));
   row.real("router_bias_max", "1", "greatest router bias in use",
            most(r.router.bias_max));

@@ -122,6 +122,25 @@ class Finished(Columns):
         total = segment.values("loss") + segment.values("z_loss")
         self.assert_close(total, segment.values("loss_total"), 1e-12, "loss_total")
 
+    def test_margins_are_those_of_the_dump(self):
+        words = ["job/steps=4", "job/dump_step=4", "moe/balance=qb"]
+        self.capstan("margins", *words, code=0)
+        history = self.history("margins")[0]
+        lows, highs = [], []
+        with h5py.File(self.path("margins/diag/dump.4.h5"), "r") as file:
+            for layer in file["router"]:
+                logits = file[f"router/{layer}/logits"][:]
+                k = file[f"router/{layer}/experts"].shape[1]
+                biased = logits + file[f"params/{layer}/moe/router_bias"][:]
+                next_best = np.sort(biased, axis=1)[:, -1 - k]
+                counted = file["batch/segments"][:].reshape(-1) >= 0
+                margins = (logits - next_best[:, None])[counted]
+                lows.append(margins.min())
+                highs.append(margins.max())
+        for name, value in (("min", min(lows)), ("max", max(highs))):
+            logged = history.values(f"router_margin_{name}")[3]
+            self.assert_close(logged, value, 1e-9, name)
+
     def test_timing_adds_up(self):
         for ranks, words in ((1, []), (2, ["grid/expert=2"])):
             name = f"timed{ranks}"

@@ -126,10 +126,10 @@ RouterTerms RouterState<S>::terms(const Grid& grid) const {
 }
 
 template <class S>
-void RouterState<S>::set_bias(const Grid& grid, const RouterReport& report) {
+void RouterState<S>::set_bias(const Grid& grid, RouterReport& report) {
   if (report.assignments == 0) return;
   if (shape_.balance == Balance::qb) {
-    quantile_balance(grid, report.assignments / shape_.layers);
+    quantile_balance(grid, report.assignments / shape_.layers, report);
   } else if (shape_.balance == Balance::sign) {
     copy_to_device(report.load.data(), scope_counts_.data(), index_t(report.load.size()));
     for (index_t l = 0; l < shape_.layers; ++l) {
@@ -139,7 +139,8 @@ void RouterState<S>::set_bias(const Grid& grid, const RouterReport& report) {
 }
 
 template <class S>
-void RouterState<S>::quantile_balance(const Grid& grid, std::int64_t assignments) {
+void RouterState<S>::quantile_balance(const Grid& grid, std::int64_t assignments,
+                                      RouterReport& report) {
   // A bin counts a token once: 32 bits hold it, and a histogram is half as large.
   require(assignments / shape_.top_k <= std::numeric_limits<std::int32_t>::max(),
           "router: a step of more than 2^31 tokens");
@@ -156,6 +157,8 @@ void RouterState<S>::quantile_balance(const Grid& grid, std::int64_t assignments
   grid.dense.all_reduce_host(ranges.data(), 2 * shape_.layers, Reduce::min);
   for (index_t l = 0; l < shape_.layers; ++l) {
     const double lo = ranges[2 * l];
+    report.margin_min.push_back(lo);
+    report.margin_max.push_back(-ranges[2 * l + 1]);
     const double floor = 1e-6 * std::max(1.0, std::fabs(lo));
     const double hi = std::max(-ranges[2 * l + 1], lo + floor);
     fill(histogram_, std::int32_t(0));
@@ -178,7 +181,7 @@ void RouterState<S>::quantile_balance(const Grid& grid, std::int64_t assignments
       index_t, const DeviceBatch&, View2<const std::int32_t>, View2<const Acc<S>>,   \
       View2<Acc<S>>, Context&) const;                                                \
   template RouterTerms RouterState<S>::terms(const Grid&) const;                     \
-  template void RouterState<S>::set_bias(const Grid&, const RouterReport&);
+  template void RouterState<S>::set_bias(const Grid&, RouterReport&);
 CAPSTAN_INSTANTIATE(CAPSTAN_ROUTER_BALANCE)
 
 }  // namespace capstan

@@ -23,7 +23,9 @@ struct RouterReport {
       balance_loss;  ///< [L] the term of Balance::aux, unweighted; else empty
   std::vector<double> max_over_mean;       ///< [L]
   std::vector<double> bias_min, bias_max;  ///< [L] of the bias used in this step
-  std::int64_t assignments = 0;            ///< over all layers
+  /// [L] of the logits less the token's threshold, by Balance::qb; else empty
+  std::vector<double> margin_min, margin_max;
+  std::int64_t assignments = 0;  ///< over all layers
   DropReport drops;
 };
 
@@ -91,8 +93,9 @@ class RouterState {
   void record_balance(index_t layer, const DeviceBatch& batch,
                       View2<const std::int64_t> counts, View2<const double> probability,
                       const Grid& grid, Context& ctx);
-  void set_bias(const Grid& grid, const RouterReport& report);
-  void quantile_balance(const Grid& grid, std::int64_t assignments_per_layer);
+  void set_bias(const Grid& grid, RouterReport& report);
+  void quantile_balance(const Grid& grid, std::int64_t assignments_per_layer,
+                        RouterReport& report);
 
   ModelShape shape_;
   index_t step_tokens_;

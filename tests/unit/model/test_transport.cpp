@@ -13,7 +13,6 @@ TransportSpec tight(Transport kind, index_t waves = 1,
 }
 
 TEST(Transport, OneRankEqualsTheOracle) {
-  if (!kOnHost) GTEST_SKIP() << "experts run on the host";
   Context ctx(0, true);
   const Grid grid;
   for (const Transport kind : kAllTransports) {
@@ -33,7 +32,6 @@ TEST(Transport, OneRankEqualsTheOracle) {
 }
 
 TEST(Transport, ManyTokensAndFewColumns) {
-  if (!kOnHost) GTEST_SKIP() << "experts run on the host";
   Context ctx(0, true);
   // More slots than columns: several header rows.
   for (const double factor : {0.5, 1.0, 1.25, 100.0}) {
@@ -44,7 +42,6 @@ TEST(Transport, ManyTokensAndFewColumns) {
 }
 
 TEST(Transport, UnusedRowsMayHoldNaN) {
-  if (!kOnHost) GTEST_SKIP() << "experts run on the host";
   Context ctx(0, true);
   for (const Transport kind : kAllTransports) {
     check_exchange(random_routing(1, 8, 2, 40, 3), tight(kind, 2), Grid(), ctx);
@@ -73,7 +70,6 @@ Routing with_padding(const Routing& r) {
 }
 
 TEST(Transport, PaddingTakesNoCapacity) {
-  if (!kOnHost) GTEST_SKIP() << "experts run on the host";
   Context ctx(0, true);
   const Routing packed = random_routing(1, 8, 2, 40, 3, 0);
   const Routing padded = with_padding(packed);

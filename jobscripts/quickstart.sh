@@ -9,6 +9,7 @@
 #                                    postprocess/README)
 #   runs/quickstart.png, .svg        loss, drops, norms, throughput; .experts.png: expert
 #                        load
+#   runs/quickstart.html             the run page
 # Options after -- go to capstan, for example: quickstart.sh -- schedule/tokens=2e6
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -46,6 +47,7 @@ fi
 
 step "5. Plot"
 /usr/bin/python3 postprocess/plot_run.py "$run" -o runs/quickstart
+/usr/bin/python3 postprocess/report.py "$run" -o runs/quickstart.html
 
 step "6. Sample"
 mpirun -np 2 build/cpu/capstan -i inputs/quickstart.deck -d "$run" -r latest \

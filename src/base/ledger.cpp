@@ -36,39 +36,64 @@ std::map<std::string, index_t> Ledger::at_peak() const {
   return out;
 }
 
+/// The first free slab that is large enough, so that equal steps find equal slabs; else a
+/// new one.
+std::size_t Arena::find_slab(index_t bytes) {
+  for (std::size_t i = 0; i < slabs_.size(); ++i)
+    if (slabs_[i].free && slabs_[i].size() >= bytes) return i;
+  Slab slab;
+  slab.memory =
+      View1<char>(Kokkos::view_alloc(std::string("arena"), Kokkos::WithoutInitializing),
+                  std::max(bytes, slab_bytes_));
+  slabs_.push_back(slab);
+  return slabs_.size() - 1;
+}
+
 void* Arena::take(const char* name, index_t bytes) {
   const index_t rounded = (std::max<index_t>(bytes, 1) + 255) / 256 * 256;
-  while (slab_ < slabs_.size() &&
-         used_ + rounded > static_cast<index_t>(slabs_[slab_].extent(0))) {
-    ++slab_;
-    used_ = 0;
+  Lane& lane = lanes_[lane_];
+  if (lane.slabs.empty() || lane.used + rounded > slabs_[lane.slabs.back()].size()) {
+    const std::size_t slab = find_slab(rounded);
+    slabs_[slab].free = false;
+    lane.slabs.push_back(slab);
+    lane.used = 0;
   }
-  if (slab_ == slabs_.size()) {
-    const index_t size = std::max(rounded, slab_bytes_);
-    slabs_.emplace_back(
-        Kokkos::view_alloc(std::string("arena"), Kokkos::WithoutInitializing), size);
-    used_ = 0;
-  }
-  void* p = slabs_[slab_].data() + used_;
-  used_ += rounded;
-  taken_.push_back({name, rounded});
+  void* p = slabs_[lane.slabs.back()].memory.data() + lane.used;
+  lane.used += rounded;
+  lane.held += rounded;
+  lane.taken.push_back({name, rounded});
   ledger_.add(name, rounded);
   return p;
 }
 
+void Arena::use_lane(std::size_t lane) {
+  if (lane >= lanes_.size()) lanes_.resize(lane + 1);
+  lane_ = lane;
+}
+
+Arena::Mark Arena::mark() const {
+  const Lane& lane = lanes_[lane_];
+  return {lane_, lane.slabs.size(), lane.used, lane.taken.size()};
+}
+
 void Arena::release(const Mark& m) {
-  require(m.depth <= taken_.size(), "arena: marks released out of order");
-  while (taken_.size() > m.depth) {
-    ledger_.sub(taken_.back().name, taken_.back().bytes);
-    taken_.pop_back();
+  Lane& lane = lanes_.at(m.lane);
+  require(m.depth <= lane.taken.size(), "arena: marks released out of order");
+  while (lane.taken.size() > m.depth) {
+    ledger_.sub(lane.taken.back().name, lane.taken.back().bytes);
+    lane.held -= lane.taken.back().bytes;
+    lane.taken.pop_back();
   }
-  slab_ = m.slab;
-  used_ = m.used;
+  while (lane.slabs.size() > m.slabs) {
+    slabs_[lane.slabs.back()].free = true;
+    lane.slabs.pop_back();
+  }
+  lane.used = m.used;
 }
 
 index_t Arena::capacity() const {
   index_t total = 0;
-  for (const auto& slab : slabs_) total += static_cast<index_t>(slab.extent(0));
+  for (const Slab& slab : slabs_) total += slab.size();
   return total;
 }
 

@@ -51,16 +51,17 @@ View3<T> make3(Ledger& ledger, const std::string& name, index_t n0, index_t n1,
 
 /// Stack of temporary Views: forward pushes what backward needs, backward pops it, and
 /// nothing is allocated once the first step has sized the slabs. Contents of a taken View
-/// are undefined.
+/// are undefined. It has lanes, each a stack of its own, for micro-batches whose passes
+/// overlap; slabs that a lane has given back serve every lane.
 class Arena {
  public:
   struct Mark {
-    std::size_t slab = 0;
+    std::size_t lane = 0, slabs = 0;
     index_t used = 0;
     std::size_t depth = 0;
   };
   explicit Arena(Ledger& ledger, index_t slab_bytes = index_t(64) << 20)
-      : ledger_(ledger), slab_bytes_(slab_bytes) {}
+      : ledger_(ledger), slab_bytes_(slab_bytes), lanes_(1) {}
   Arena(const Arena&) = delete;
 
   template <class T>
@@ -75,24 +76,42 @@ class Arena {
   View3<T> take3(const char* name, index_t n0, index_t n1, index_t n2) {
     return View3<T>(static_cast<T*>(take(name, n0 * n1 * n2 * sizeof(T))), n0, n1, n2);
   }
-  Mark mark() const { return {slab_, used_, taken_.size()}; }
-  /// Gives back everything that was taken after `m`. Marks are released in reverse order.
+  /// From here on Views are taken from this lane (0 at the start; made when new).
+  void use_lane(std::size_t lane);
+  std::size_t lane() const { return lane_; }
+  /// Bytes that are taken from the current lane.
+  index_t held() const { return lanes_[lane_].held; }
+  /// Of the current lane.
+  Mark mark() const;
+  /// Gives back everything that was taken from the mark's lane after it. Marks of a lane
+  /// are released in reverse order.
   void release(const Mark& m);
   /// Bytes of all slabs.
   index_t capacity() const;
 
  private:
-  void* take(const char* name, index_t bytes);
   struct Taken {
     const char* name;
     index_t bytes;
   };
+  struct Slab {
+    View1<char> memory;
+    bool free = false;
+    index_t size() const { return static_cast<index_t>(memory.extent(0)); }
+  };
+  struct Lane {
+    std::vector<std::size_t> slabs;
+    index_t used = 0;  ///< bytes of the last of them
+    index_t held = 0;
+    std::vector<Taken> taken;
+  };
+  void* take(const char* name, index_t bytes);
+  std::size_t find_slab(index_t bytes);
   Ledger& ledger_;
   index_t slab_bytes_;
-  std::vector<View1<char>> slabs_;
-  std::size_t slab_ = 0;
-  index_t used_ = 0;
-  std::vector<Taken> taken_;
+  std::vector<Slab> slabs_;
+  std::vector<Lane> lanes_;
+  std::size_t lane_ = 0;
 };
 
 /// Gives back at the end of a block what was taken in it.

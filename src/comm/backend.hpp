@@ -65,6 +65,9 @@ class Group {
   Finish broadcast(void* buffer, std::size_t bytes, int root);
   /// bytes[r] bytes of rank r, in rank order; the own piece may lie in place already.
   Finish gather_pieces(const void* send, void* receive, std::vector<std::size_t> bytes);
+  /// Messages of a pair of ranks match in the order of calls.
+  Finish send(const void* buffer, std::size_t bytes, int to);
+  Finish receive(void* buffer, std::size_t bytes, int from);
   /// receive: size() * bytes, in rank order.
   void all_gather(const void* send, void* receive, std::size_t bytes);
 
@@ -111,6 +114,8 @@ class Group {
   Finish broadcast(void* buffer, std::size_t bytes, int root, void* compute);
   Finish gather_pieces(const void* send, void* receive,
                        const std::vector<std::size_t>& bytes, void* compute);
+  Finish send(const void* buffer, std::size_t bytes, int to, void* compute);
+  Finish receive(void* buffer, std::size_t bytes, int from, void* compute);
 
  private:
   std::unique_ptr<State> state_;

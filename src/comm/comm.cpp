@@ -153,6 +153,38 @@ Pending Comm::broadcast(const View1<T>& buffer, int root) const {
 }
 
 template <class T>
+Pending Comm::send(const View1<T>& buffer, int to) const {
+  const auto n = static_cast<index_t>(buffer.extent(0));
+  require(to != rank() && to >= 0 && to < size(), "send: no such rank to send to");
+  if (impl_->nccl)
+    return pending(
+        impl_->nccl->send(buffer.data(), n * sizeof(T), to, stream_of(Exec())));
+  auto staged = std::make_shared<Staged<T>>(buffer.data(), n);
+  staged->fetch();
+  Finish finish = impl_->mpi->send(staged->host(), n * sizeof(T), to);
+  return pending([=, keep = buffer] {
+    finish();
+    (void)staged;  // sent from until here
+  });
+}
+
+template <class T>
+Pending Comm::receive(const View1<T>& buffer, int from) const {
+  const auto n = static_cast<index_t>(buffer.extent(0));
+  require(from != rank() && from >= 0 && from < size(), "receive: no such rank");
+  if (impl_->nccl)
+    return pending(
+        impl_->nccl->receive(buffer.data(), n * sizeof(T), from, stream_of(Exec())));
+  fence();  // what was launched before may still read the buffer
+  auto staged = std::make_shared<Staged<T>>(buffer.data(), n);
+  Finish finish = impl_->mpi->receive(staged->host(), n * sizeof(T), from);
+  return pending([=, keep = buffer] {
+    finish();
+    staged->put_back();
+  });
+}
+
+template <class T>
 void Comm::all_reduce_host(T* buffer, index_t n, Reduce op) const {
   if (impl_->alone() || n == 0) return;
   if (const Finish finish = impl_->mpi->all_reduce(buffer, n, type_of<T>(), op)) finish();
@@ -181,6 +213,21 @@ void Comm::all_gather_host(const T* send, T* receive, index_t n) const {
 template <class T>
 void Comm::broadcast_host(T* buffer, index_t n, int root) const {
   if (!impl_->alone()) impl_->mpi->broadcast(buffer, n * sizeof(T), root)();
+}
+
+template <class T>
+std::vector<T> Comm::gather_lists(const std::vector<T>& mine) const {
+  if (impl_->alone()) return mine;
+  const auto n = static_cast<index_t>(mine.size());
+  std::vector<index_t> sizes(size());
+  all_gather_host(&n, sizes.data(), 1);
+  std::vector<T> all;
+  for (int r = 0; r < size(); ++r) {
+    std::vector<T> part = r == rank() ? mine : std::vector<T>(sizes[r]);
+    broadcast_host(part.data(), sizes[r], r);
+    all.insert(all.end(), part.begin(), part.end());
+  }
+  return all;
 }
 
 std::vector<std::string> Comm::gather_texts(const std::string& text) const {
@@ -226,9 +273,12 @@ std::string comm_version() {
   template Pending Comm::all_to_all_v<T>(const T*, const std::vector<index_t>&, T*, \
                                          const std::vector<index_t>&, index_t) const; \
   template Pending Comm::broadcast<T>(const View1<T>&, int) const; \
+  template Pending Comm::send<T>(const View1<T>&, int) const; \
+  template Pending Comm::receive<T>(const View1<T>&, int) const; \
   template void Comm::all_to_all_host<T>(const T*, T*, index_t) const; \
   template void Comm::all_gather_host<T>(const T*, T*, index_t) const; \
-  template void Comm::broadcast_host<T>(T*, index_t, int) const;
+  template void Comm::broadcast_host<T>(T*, index_t, int) const; \
+  template std::vector<T> Comm::gather_lists<T>(const std::vector<T>&) const;
 #define CAPSTAN_REDUCES(T) \
   template Pending Comm::all_reduce<T>(const View1<T>&, Reduce) const; \
   template void Comm::all_reduce_host<T>(T*, index_t, Reduce) const;

@@ -22,6 +22,8 @@ class Pending {
   Pending(Pending&&) = default;
   Pending& operator=(Pending&&) = default;
   void wait();
+  /// False when there is nothing to wait for.
+  explicit operator bool() const { return state_ != nullptr; }
 
  private:
   std::shared_ptr<State> state_;
@@ -73,6 +75,13 @@ class Comm {
   template <class T>
   Pending all_gather_v(const T* send, const std::vector<index_t>& counts,
                        T* receive) const;
+  /// From one rank to another, on device memory; messages of a pair match in the order of
+  /// calls. On GPUs the messages of a group run one after the other: where a send must
+  /// not wait for a receive that was started before it, give each a group of its own.
+  template <class T>
+  Pending send(const View1<T>& buffer, int to) const;
+  template <class T>
+  Pending receive(const View1<T>& buffer, int from) const;
 
   /// The same on host memory, blocking.
   template <class T>
@@ -90,6 +99,9 @@ class Comm {
   void all_gather_host(const T* send, T* receive, index_t n) const;
   template <class T>
   void broadcast_host(T* buffer, index_t n, int root) const;
+  /// The lists of all ranks, which may have different lengths, one after the other.
+  template <class T>
+  std::vector<T> gather_lists(const std::vector<T>& mine) const;
   /// Every rank's text, in rank order, on rank 0 (empty elsewhere).
   std::vector<std::string> gather_texts(const std::string& text) const;
   std::string broadcast_text(const std::string& text, int root) const;

@@ -42,6 +42,12 @@ Finish Group::broadcast(void*, std::size_t, int) {
 Finish Group::gather_pieces(const void*, void*, std::vector<std::size_t>) {
   absent();
 }
+Finish Group::send(const void*, std::size_t, int) {
+  absent();
+}
+Finish Group::receive(void*, std::size_t, int) {
+  absent();
+}
 void Group::all_gather(const void*, void*, std::size_t) {
   absent();
 }

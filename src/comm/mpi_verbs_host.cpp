@@ -174,6 +174,18 @@ Finish Group::gather_pieces(const void* send, void* receive,
   return [requests] { requests->wait(); };
 }
 
+Finish Group::send(const void* buffer, std::size_t bytes, int to) {
+  auto requests = std::make_shared<Requests>(*state_, chunk_bytes, "a send");
+  requests->send(buffer, bytes, to);
+  return [requests] { requests->wait(); };
+}
+
+Finish Group::receive(void* buffer, std::size_t bytes, int from) {
+  auto requests = std::make_shared<Requests>(*state_, chunk_bytes, "a receive");
+  requests->receive(buffer, bytes, from);
+  return [requests] { requests->wait(); };
+}
+
 void Group::all_gather(const void* send, void* receive, std::size_t bytes) {
   const auto* out = static_cast<const char*>(send);
   auto* in = static_cast<char*>(receive);

@@ -188,6 +188,21 @@ std::shared_ptr<Group> join(const std::vector<char>& bytes, int rank, int size) 
   return std::make_shared<Group>(std::move(state));
 }
 
+Finish Group::send(const void* buffer, std::size_t bytes, int to, void* compute) {
+  auto* stream = static_cast<cudaStream_t>(compute);
+  state_->begin(stream);
+  check(ncclSend(buffer, bytes, ncclUint8, to, state_->comm, state_->stream), "ncclSend");
+  return state_->end(stream);
+}
+
+Finish Group::receive(void* buffer, std::size_t bytes, int from, void* compute) {
+  auto* stream = static_cast<cudaStream_t>(compute);
+  state_->begin(stream);
+  check(ncclRecv(buffer, bytes, ncclUint8, from, state_->comm, state_->stream),
+        "ncclRecv");
+  return state_->end(stream);
+}
+
 std::shared_ptr<Group> make(mpi::Group& group) {
   const Place mine = find_place();
   std::vector<Place> places(group.size());

@@ -51,6 +51,7 @@ Key integer(const char* name);
 Key real(const char* name);
 Key flag(const char* name);
 Key text(const char* name);
+Key integers(const char* name);
 Key reals(const char* name);
 Key texts(const char* name);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <numeric>
 
 namespace capstan {
 namespace {
@@ -97,6 +98,16 @@ string stages_problem(const Deck& d) {
   if (stages <= d.integer("model/layers")) return "";
   return "grid/pipe x grid/stages_per_rank = " + number(stages) + " exceeds " +
          show(d, "model/layers");
+}
+
+string split_layers_problem(const Deck& d) {
+  const auto given = d.integers("grid/layers_per_stage");
+  if (given.empty()) return "";
+  const index_t sum = std::accumulate(given.begin(), given.end(), index_t(0));
+  const index_t stages = static_cast<index_t>(given.size());
+  if (stages == d.integer("grid/pipe") && sum == d.integer("model/layers")) return "";
+  return "grid/layers_per_stage gives " + number(stages) + " stages " + number(sum) +
+         " layers, but " + show(d, "grid/pipe") + " and " + show(d, "model/layers");
 }
 
 string waves_problem(const Deck& d) {
@@ -234,6 +245,7 @@ const std::vector<Rule>& deck_rules() {
             batch_problem),
       plain({"grid/expert", "topology/nvlink_ranks", "grid/allow_split"}, split_problem),
       plain({"grid/pipe", "grid/stages_per_rank", "model/layers"}, stages_problem),
+      plain({"grid/layers_per_stage", "grid/pipe", "model/layers"}, split_layers_problem),
       plain({"moe/waves", "moe/experts", "grid/expert"}, waves_problem),
       plain({"moe/transport", "grid/expert"}, reference_problem),
       plain({"moe/transport", "moe/capacity_send", "moe/capacity_receive", "moe/experts",

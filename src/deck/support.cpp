@@ -13,8 +13,6 @@ struct Limit {
 };
 
 const std::array kLimits = {
-    Limit{[](const Deck& d) { return d.integer("grid/pipe") > 1; },
-          "grid/pipe > 1: pipeline stages are not served yet, use 1"},
     Limit{[](const Deck& d) { return d.integer("grid/stages_per_rank") > 1; },
           "grid/stages_per_rank > 1: interleaved stages are not served yet, use 1"},
     Limit{[](const Deck& d) { return d.text("model/scalar") == "bf16"; },

@@ -62,7 +62,15 @@ Block grid_table() {
       {}};
   b.keys = {
       integer("pipe").otherwise("1").at_least(1).at_most(65536).warn().doc(
-          "Pipeline stages: each holds a contiguous part of the layers."),
+          "Pipeline stages: each holds a contiguous part of the layers, the first the "
+          "embedding too, the last the head. Micro-batches run through them (1F1B): "
+          "a part (pipe - 1) / (micro_batches + pipe - 1) of the time is idle."),
+      integers("layers_per_stage")
+          .at_least(1)
+          .warn()
+          .doc(
+              "Layers of each pipeline stage, first stage first. Empty = the split whose "
+              "dearest stage costs least, embedding and head counted."),
       integer("data").otherwise("1").at_least(1).at_most(65536).warn().doc(
           "Data axis: replicas of the experts, each with its own tokens."),
       integer("expert").otherwise("1").at_least(1).at_most(65536).warn().doc(

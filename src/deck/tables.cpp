@@ -27,6 +27,9 @@ Key flag(const char* name) {
 Key text(const char* name) {
   return make_key(name, KeyType::text, "");
 }
+Key integers(const char* name) {
+  return make_key(name, KeyType::integers, "");
+}
 Key reals(const char* name) {
   return make_key(name, KeyType::reals, "");
 }

@@ -80,15 +80,18 @@ Cost head_cost(const ModelShape& s, const Work& work) {
   return c;
 }
 
+Cost layer_cost(const ModelShape& s, const Work& work, index_t layer) {
+  Cost attention = norm_gate_cost(s, work), moe = attention;
+  attention += attention_cost(s, work, layer);
+  moe += moe_cost(s, work);
+  Cost c = s.recompute == Recompute::full ? attention.again() : attention;
+  c += s.recompute == Recompute::none ? moe : moe.again();
+  return c;
+}
+
 Cost step_cost(const ModelShape& s, const Work& work) {
   Cost c = norm_gate_cost(s, work);  // of the embedding
-  for (index_t layer = 0; layer < s.layers; ++layer) {
-    Cost attention = norm_gate_cost(s, work), moe = attention;
-    attention += attention_cost(s, work, layer);
-    moe += moe_cost(s, work);
-    c += s.recompute == Recompute::full ? attention.again() : attention;
-    c += s.recompute == Recompute::none ? moe : moe.again();
-  }
+  for (index_t layer = 0; layer < s.layers; ++layer) c += layer_cost(s, work, layer);
   c += head_cost(s, work);
   return c;
 }

@@ -33,6 +33,8 @@ Cost norm_gate_cost(const ModelShape& shape, const Work& work);
 Cost attention_cost(const ModelShape& shape, const Work& work, index_t layer);
 /// Router, latent projections, routed and shared experts of a layer.
 Cost moe_cost(const ModelShape& shape, const Work& work);
+/// Both halves of a block, with what <model> recompute repeats.
+Cost layer_cost(const ModelShape& shape, const Work& work, index_t layer);
 /// Final norm and head.
 Cost head_cost(const ModelShape& shape, const Work& work);
 /// A training step, with what <model> recompute repeats; without the optimizer.

@@ -2,6 +2,7 @@
 
 #include "base/parallel.hpp"
 #include "base/rng.hpp"
+#include "model/stage.hpp"
 
 namespace capstan {
 
@@ -45,10 +46,12 @@ index_t ParamSlot::global_size() const {
 
 template <class S>
 ParamStore<S>::ParamStore(const ModelShape& shape, const Grid& grid, Context& ctx) {
+  const Stage stage = stage_of(shape, grid);
   for (const bool expert : {false, true}) {
     index_t& total = expert ? expert_size_ : dense_size_;
     for (const ParamSpec& spec : param_list(shape)) {
       if (spec.expert != expert || spec.kind == ParamSpec::state) continue;
+      if (!stage.holds(spec)) continue;
       ParamSlot slot = make_slot(spec, grid);
       slot.offset = dense_size_ + expert_size_;
       total += align(slot.size());

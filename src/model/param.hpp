@@ -1,7 +1,7 @@
 #pragma once
-/// \file Parameters of this rank: flat buffers of weights, masters and gradients, and a
-/// handle per canonical tensor. Dense tensors come first, then expert tensors, so that
-/// each class is reduced over its own group in one call.
+/// \file Parameters of this rank (those of its pipeline stage): flat buffers of weights,
+/// masters and gradients, and a handle per canonical tensor. Dense tensors come first,
+/// then expert tensors, so that each class is reduced over its own group in one call.
 #include <string>
 #include <unordered_map>
 #include <vector>

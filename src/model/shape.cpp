@@ -105,6 +105,7 @@ ModelShape ModelShape::from_deck(const Deck& deck) {
   ModelShape s;
   read_model(deck, s);
   read_moe(deck, s);
+  s.layers_per_stage = deck.integers("grid/layers_per_stage");
   return s;
 }
 

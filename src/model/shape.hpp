@@ -1,6 +1,8 @@
 #pragma once
 /// \file Every number of the model, taken from a deck and checked. No Kokkos here: the
 /// planner and the help read it too.
+#include <vector>
+
 #include "deck/deck.hpp"
 #include "model/moe/accept.hpp"
 
@@ -13,6 +15,12 @@ enum class Balance { none, qb, aux, sign };
 /// The tokens whose assignment shares a balance loss multiplies with their probabilities:
 /// a micro-batch on all ranks, one sequence, the whole step.
 enum class AuxScope { micro_batch, sequence, global };
+
+/// Layers [first, last).
+struct LayerRange {
+  index_t first = 0, last = 0;
+  index_t count() const { return last - first; }
+};
 
 struct ModelShape {
   // <model>
@@ -45,6 +53,8 @@ struct ModelShape {
   AuxScope aux_scope = AuxScope::global;
   TransportSpec transport;
   double sign_rate = 0;  ///< step of the bias per optimizer step, Balance::sign
+  // <grid>
+  std::vector<index_t> layers_per_stage;  ///< empty: balanced by cost (model/stage.hpp)
 
   /// A loaded deck is sound (deck/rules.cpp); values of 0 that stand for another key are
   /// filled.

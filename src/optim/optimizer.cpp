@@ -1,6 +1,7 @@
 #include "optim/optimizer.hpp"
 
 #include <cmath>
+#include <sstream>
 
 #include "kernels/swiglu.hpp"
 
@@ -167,8 +168,9 @@ double Optimizer<S>::update_norm(const Grid& grid) const {
 void sum_over_owners(const Grid& grid, bool sharded, double* sums, index_t n) {
   if (sharded)
     grid.dense.all_reduce_host(sums, 2 * n, Reduce::sum);
-  else  // dense tensors are equal on all ranks
+  else  // dense tensors are equal on all ranks of a stage
     grid.expert_group.all_reduce_host(sums + n, n, Reduce::sum);
+  grid.pipeline.all_reduce_host(sums, 2 * n, Reduce::sum);
 }
 
 namespace {
@@ -216,9 +218,14 @@ std::vector<std::string> non_finite_tensors(const ParamStore<S>& params,
     found.push_back(count_non_finite<Acc<S>>(params.owned_part(buffer, i)) > 0 ? 1 : 0);
   grid.dense.all_reduce_host(found.data(), static_cast<index_t>(found.size()),
                              Reduce::max);
-  std::vector<std::string> names;
+  std::string lines;
   for (std::size_t i = 0; i < found.size(); ++i)
-    if (found[i] != 0) names.push_back(params.slots()[i].spec.name);
+    if (found[i] != 0) lines += params.slots()[i].spec.name + "\n";
+  std::string all;
+  for (const std::string& stage : grid.pipeline.gather_texts(lines)) all += stage;
+  std::istringstream text(grid.pipeline.broadcast_text(all, 0));
+  std::vector<std::string> names;
+  for (std::string name; std::getline(text, name);) names.push_back(name);
   return names;
 }
 

@@ -55,7 +55,7 @@ class Optimizer {
   void gather_gradients(Context& ctx);
 
   /// Norm of what the last step took from the masters, every parameter counted once.
-  /// Collective over grid.dense.
+  /// Collective over the world.
   double update_norm(const Grid& grid) const;
 
   const std::vector<ParamGroup>& groups() const { return groups_; }
@@ -93,18 +93,18 @@ class Optimizer {
 
 /// Norms of the reduced gradients, and of the masters, every parameter counted once: on
 /// the rank that owns it, or where all replicas own it on one of them. Collective over
-/// grid.dense.
+/// the world.
 template <class S>
 Norms gradient_norms(const ParamStore<S>& params, const Grid& grid);
 template <class S>
 Norms master_norms(const ParamStore<S>& params, const Grid& grid);
 
 /// sums[0, n) of dense tensors and sums[n, 2n) of experts, which this rank has of what it
-/// owns, become those of all parameters.
+/// owns, become those of all parameters of all stages. Collective over the world.
 void sum_over_owners(const Grid& grid, bool sharded, double* sums, index_t n);
 
 /// Names of tensors whose owned rows have elements that are not finite in `buffer`, on
-/// any rank of grid.dense. Collective over it.
+/// any rank of any stage. Collective over the world.
 template <class S>
 std::vector<std::string> non_finite_tensors(const ParamStore<S>& params,
                                             View1<Acc<S>> buffer, const Grid& grid);

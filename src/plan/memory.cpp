@@ -82,7 +82,11 @@ std::vector<MemoryLine> stage_memory(const Deck& deck, const ModelShape& shape,
   index_t router = layers * (shape.experts * (bytes.sum + 16) + 8) + tokens * 4 + 16;
   if (shape.balance == Balance::qb) router += shape.experts * shape.qb_bins * 4;
   if (shape.balance == Balance::sign) router += layers * shape.experts * 8;
-  if (shape.balance == Balance::aux) router += layers * (shape.experts + 1) * 8;
+  if (shape.balance == Balance::aux) {
+    const bool each = shape.aux_scope == AuxScope::micro_batch;
+    const index_t rows = each ? deck.integer("grid/micro_batches") : 1;
+    router += layers * (rows * shape.experts + 1) * 8;
+  }
   out.push_back({"router", router, 0});
   // Of one layer at a time, in both directions.
   const index_t part = tokens / deck.integer("grid/micro_batches");
@@ -101,23 +105,14 @@ index_t total(const std::vector<MemoryLine>& lines) {
 
 }  // namespace
 
-LayerRange layers_of_stage(index_t layers, index_t stages, index_t stage) {
-  return {stage * layers / stages, (stage + 1) * layers / stages};
-}
-
 StageParams stage_params(const Deck& deck, const std::vector<ParamSpec>& list,
-                         index_t stage) {
-  const index_t stages = deck.integer("grid/pipe");
+                         const Stage& stage) {
   const index_t n_expert = deck.integer("grid/expert");
-  const LayerRange range = layers_of_stage(deck.integer("model/layers"), stages, stage);
   const auto groups = groups_from_deck(deck);
   StageParams out;
   std::vector<ParamSpec> specs;  // with state
   for (const auto& spec : list) {
-    bool here = spec.layer >= range.first && spec.layer < range.last;
-    if (spec.layer < 0)
-      here = spec.name.rfind("embed/", 0) == 0 ? stage == 0 : stage == stages - 1;
-    if (!here) continue;
+    if (!stage.holds(spec)) continue;
     const auto& group = groups[group_of(groups, spec.name)];
     const index_t moments = moments_of(group.kind);
     const index_t n = spec.expert ? spec.size() / n_expert : spec.size();
@@ -133,10 +128,10 @@ std::vector<MemoryLine> memory_per_rank(const Deck& deck, const ModelShape& shap
                                         const std::vector<ParamSpec>& list) {
   std::vector<MemoryLine> fullest;
   const index_t stages = deck.integer("grid/pipe");
-  for (index_t stage = 0; stage < stages; ++stage) {
-    const LayerRange range = layers_of_stage(shape.layers, stages, stage);
-    auto lines = stage_memory(deck, shape, stage_params(deck, list, stage),
-                              range.last - range.first);
+  for (index_t i = 0; i < stages; ++i) {
+    const Stage stage = stage_of(shape, stages, i);
+    auto lines =
+        stage_memory(deck, shape, stage_params(deck, list, stage), stage.layers.count());
     if (total(lines) > total(fullest)) fullest = std::move(lines);
   }
   return fullest;

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "deck/deck.hpp"
-#include "model/param_list.hpp"
+#include "model/stage.hpp"
 
 namespace capstan {
 
@@ -25,14 +25,8 @@ struct StageParams {
   index_t owned = 0, owned_moments = 0;
 };
 
-/// Layers of a stage: [first, last).
-struct LayerRange {
-  index_t first = 0, last = 0;
-};
-LayerRange layers_of_stage(index_t layers, index_t stages, index_t stage);
-
 StageParams stage_params(const Deck& deck, const std::vector<ParamSpec>& list,
-                         index_t stage);
+                         const Stage& stage);
 
 /// Weights (where apart from the masters), masters, gradients, moments and router state,
 /// the largest over pipeline stages. Activations and exchange buffers are not counted

@@ -13,9 +13,9 @@ Plan make_plan(const Deck& deck) {
   p.n_pipe = deck.integer("grid/pipe");
   p.n_data = deck.integer("grid/data");
   p.n_expert = deck.integer("grid/expert");
+  p.micro_batches = deck.integer("grid/micro_batches");
   p.tokens_per_step = deck.integer("batch/sequences") * p.shape.seq_len;
-  p.rank_micro_tokens =
-      p.tokens_per_step / (p.n_data * p.n_expert * deck.integer("grid/micro_batches"));
+  p.rank_micro_tokens = p.tokens_per_step / (p.n_data * p.n_expert * p.micro_batches);
   p.steps = deck.integer("job/steps");
   const index_t tokens = deck.integer("schedule/tokens");
   if (p.steps == 0) p.steps = (tokens + p.tokens_per_step - 1) / p.tokens_per_step;

@@ -20,6 +20,7 @@ struct Plan {
   index_t steps = 0;              ///< 0 when the deck gives no length
   index_t rank_micro_tokens = 0;  ///< tokens of one rank in one micro-batch
   index_t n_pipe = 1, n_data = 1, n_expert = 1;
+  index_t micro_batches = 1;
   std::vector<MemoryLine> memory;
 
   double peak_flops = 0;                      ///< of one rank; 0 = unknown

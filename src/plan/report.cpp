@@ -87,19 +87,44 @@ void put_grid(std::string& out, const Plan& p) {
   put(out, "\nGrid: rank = (pipe * %lld + data) * %lld + expert\n", ll(p.n_data),
       ll(p.n_expert));
   const index_t rows = p.n_pipe * p.n_data;
+  const auto split = split_layers(p.shape, p.n_pipe);
   for (index_t row = 0; row < rows; ++row) {
     if (rows > kRows && row >= kRows - 1 && row < rows - 1) {
       if (row == kRows - 1) put(out, "  ...\n");
       continue;
     }
     const index_t pipe = row / p.n_data;
-    const LayerRange layers = layers_of_stage(p.shape.layers, p.n_pipe, pipe);
+    const LayerRange layers = split[static_cast<std::size_t>(pipe)];
     put(out, "  pipe %lld data %lld: ranks %lld to %lld, layers %lld to %lld\n", ll(pipe),
         ll(row % p.n_data), ll(row * p.n_expert), ll((row + 1) * p.n_expert - 1),
         ll(layers.first), ll(layers.last - 1));
   }
   put(out, "  dense tensors: %lld replicas; experts: %lld on a rank, %lld replicas\n",
       ll(p.n_data * p.n_expert), ll(p.shape.experts / p.n_expert), ll(p.n_data));
+}
+
+/// What each stage has to do and to hold.
+void put_stages(std::string& out, const Deck& deck, const Plan& p) {
+  if (p.n_pipe == 1) return;
+  const auto list = param_list(p.shape);
+  const StageCosts costs = stage_costs(p.shape);
+  double whole = costs.embedding + costs.head;
+  for (const double c : costs.layer) whole += c;
+  const double idle = double(p.n_pipe - 1) / double(p.micro_batches + p.n_pipe - 1);
+  put(out, "\nPLAN: stages=%lld micro_batches=%lld bubble_formula=%.4f\n", ll(p.n_pipe),
+      ll(p.micro_batches), idle);
+  put(out, "  %5s %7s %6s %11s %10s %20s\n", "stage", "first", "layers", "cost_share",
+      "in_flight", "parameters_per_rank");
+  for (index_t s = 0; s < p.n_pipe; ++s) {
+    const Stage stage = stage_of(p.shape, p.n_pipe, s);
+    double cost = (stage.first ? costs.embedding : 0) + (stage.last ? costs.head : 0);
+    for (index_t l = stage.layers.first; l < stage.layers.last; ++l)
+      cost += costs.layer[static_cast<std::size_t>(l)];
+    const StageParams params = stage_params(deck, list, stage);
+    put(out, "  %5lld %7lld %6lld %11.4f %10lld %20lld\n", ll(s), ll(stage.layers.first),
+        ll(stage.layers.count()), cost / whole,
+        ll(std::min(p.micro_batches, p.n_pipe - s)), ll(params.dense + params.expert));
+  }
 }
 
 }  // namespace
@@ -110,6 +135,7 @@ std::string plan_text(const Deck& deck, const Plan& plan) {
   put_memory(out, plan);
   out += step_time_text(plan, predict_step(deck, plan));
   put_grid(out, plan);
+  put_stages(out, deck, plan);
   for (const auto& note : scale_notes(deck)) out += "\nNote: " + note + "\n";
   const auto notes = unsupported(deck);
   put(out, "PLAN: runnable=%s\n", notes.empty() ? "yes" : "no");

@@ -63,10 +63,12 @@ class Diagnostics {
 };
 
 /// timing.txt: seconds by region (mean, least, most over ranks), rate against the
-/// measured GEMM peak of one rank. Collective over `world`; rank 0 writes.
+/// measured GEMM peak of one rank, then the lines `more`. Collective over `world`; rank 0
+/// writes.
 void write_timing(const std::string& path, int segment, std::int64_t steps,
                   std::int64_t tokens, double gemm_peak_gflops, int threads,
-                  const Timers& timers, const Ledger& ledger, const Comm& world);
+                  const Timers& timers, const Ledger& ledger, const std::string& more,
+                  const Comm& world);
 
 /// Rate of one large product of type S on this rank, GFLOP/s: the best of a few tries.
 template <class S>

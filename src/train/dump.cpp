@@ -11,7 +11,7 @@ Dump<S>::Dump(Model<S>& model, const Grid& grid, index_t step_tokens)
     : model_(model),
       grid_(grid),
       local_tokens_(step_tokens / grid.n_dense()),
-      layers_(model.shape().layers) {
+      layers_(static_cast<std::size_t>(model.stage().layers.count())) {
   model_.set_probe(&Dump::collect, this);
 }
 
@@ -66,24 +66,40 @@ std::vector<Acc<S>> Dump<S>::whole(const ParamSlot& slot,
   return all;
 }
 
+/// What make() gives on a stage, on all stages.
+template <class S>
+template <class T, class F>
+std::vector<T> Dump<S>::from_stage(index_t stage, index_t n, const F& make) const {
+  std::vector<T> values;
+  if (stage == grid_.pipe) values = make();
+  values.resize(static_cast<std::size_t>(n));
+  grid_.pipeline.broadcast_host(values.data(), n, static_cast<int>(stage));
+  return values;
+}
+
 template <class S>
 void Dump<S>::write_params(H5File* file) {
   constexpr Element kElement = element_of<Acc<S>>();
+  const ModelShape& shape = model_.shape();
   ParamStore<S>& params = model_.params();
-  for (const ParamSlot& slot : params.slots()) {
-    const auto values = whole(slot, params.masters());
-    const auto gradients = whole(slot, params.gradients());
-    if (file == nullptr) continue;
-    const Extents shape(slot.spec.shape.begin(), slot.spec.shape.end());
-    file->put("params/" + slot.spec.name, kElement, shape, values.data());
-    file->put("grads/" + slot.spec.name, kElement, shape, gradients.data());
-  }
-  if (file == nullptr) return;
-  const index_t experts = model_.shape().experts;
-  for (index_t l = 0; l < model_.shape().layers; ++l) {
-    const auto bias = to_host<Acc<S>>(model_.routers().bias(l));
-    file->put(format("params/layer_%03d/moe/router_bias", int(l)), kElement, {experts},
-              bias.data());
+  for (const ParamSpec& spec : param_list(shape)) {
+    index_t stage = 0;
+    while (!stage_of(shape, grid_.n_pipe, stage).holds(spec)) ++stage;
+    const auto values = [&](const View1<Acc<S>>& buffer) {
+      return from_stage<Acc<S>>(stage, spec.size(), [&] {
+        if (spec.kind != ParamSpec::state) return whole(params.slot(spec.name), buffer);
+        const index_t row = spec.layer - model_.stage().layers.first;
+        return to_host<Acc<S>>(model_.routers().bias(row));
+      });
+    };
+    const Extents extents(spec.shape.begin(), spec.shape.end());
+    const auto masters = values(params.masters());
+    if (file != nullptr)
+      file->put("params/" + spec.name, kElement, extents, masters.data());
+    if (spec.kind == ParamSpec::state) continue;
+    const auto gradients = values(params.gradients());
+    if (file != nullptr)
+      file->put("grads/" + spec.name, kElement, extents, gradients.data());
   }
 }
 
@@ -92,19 +108,28 @@ void Dump<S>::write_routing(H5File* file) {
   constexpr Element kElement = element_of<Acc<S>>();
   const index_t e = model_.shape().experts, k = model_.shape().top_k;
   const index_t t = local_tokens_ * grid_.n_dense();
-  for (index_t l = 0; l < model_.shape().layers; ++l) {
-    const auto logits = in_data_order(layers_[l].logits, e);
-    const auto weights = in_data_order(layers_[l].weights, k);
-    const auto experts = in_data_order(layers_[l].experts, k);
-    const auto slot = in_data_order(layers_[l].slot, k);
-    if (file == nullptr) continue;
-    std::vector<std::uint8_t> accepted(experts.size());
-    for (std::size_t i = 0; i < experts.size(); ++i) accepted[i] = slot[i] >= 0 ? 1 : 0;
-    const std::string group = format("router/layer_%03d/", int(l));
-    file->put(group + "logits", kElement, {t, e}, logits.data());
-    file->put(group + "weights", kElement, {t, k}, weights.data());
-    file->put(group + "experts", Element::i32, {t, k}, experts.data());
-    file->put(group + "accepted", Element::u8, {t, k}, accepted.data());
+  const auto ranges = split_layers(model_.shape(), grid_.n_pipe);
+  for (std::size_t stage = 0; stage < ranges.size(); ++stage) {
+    for (index_t l = ranges[stage].first; l < ranges[stage].last; ++l) {
+      const auto gathered = [&](auto member, index_t width) {
+        using T = typename std::decay_t<decltype(Layer().*member)>::value_type;
+        return from_stage<T>(index_t(stage), t * width, [&] {
+          return in_data_order(layers_[l - ranges[stage].first].*member, width);
+        });
+      };
+      const auto logits = gathered(&Layer::logits, e);
+      const auto weights = gathered(&Layer::weights, k);
+      const auto experts = gathered(&Layer::experts, k);
+      const auto slot = gathered(&Layer::slot, k);
+      if (file == nullptr) continue;
+      std::vector<std::uint8_t> accepted(experts.size());
+      for (std::size_t i = 0; i < experts.size(); ++i) accepted[i] = slot[i] >= 0 ? 1 : 0;
+      const std::string group = format("router/layer_%03d/", int(l));
+      file->put(group + "logits", kElement, {t, e}, logits.data());
+      file->put(group + "weights", kElement, {t, k}, weights.data());
+      file->put(group + "experts", Element::i32, {t, k}, experts.data());
+      file->put(group + "accepted", Element::u8, {t, k}, accepted.data());
+    }
   }
 }
 

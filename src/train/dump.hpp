@@ -33,6 +33,8 @@ class Dump {
   template <class T>
   std::vector<T> in_data_order(const std::vector<T>& mine, index_t width) const;
   std::vector<Acc<S>> whole(const ParamSlot& slot, const View1<Acc<S>>& buffer) const;
+  template <class T, class F>
+  std::vector<T> from_stage(index_t stage, index_t n, const F& make) const;
   void write_params(H5File* file);
   void write_routing(H5File* file);
 

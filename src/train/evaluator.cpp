@@ -20,13 +20,13 @@ Evaluator<S>::Evaluator(const Deck& deck, const Grid& grid, const Sampler& sampl
 }
 
 template <class S>
-EvalReport Evaluator<S>::run(Model<S>& model) {
+EvalReport Evaluator<S>::run(Pipeline<S>& pipeline) {
   const Region region(ctx_.timers, "eval");
   require(available(), "eval: no sequence is held out");
   // Every rank runs the same number of batches, because experts are spread over ranks; a
   // rank without a sequence left runs padding.
   const index_t ranks = grid_.n_dense(), stride = ranks * per_batch_;
-  LossSums sums;
+  std::vector<Batch> batches;
   for (index_t first = 0; first < static_cast<index_t>(chosen_.size()); first += stride) {
     std::vector<index_t> mine;
     for (index_t i = 0; i < per_batch_; ++i) {
@@ -39,13 +39,13 @@ EvalReport Evaluator<S>::run(Model<S>& model) {
       batch.targets.assign(seq_len_, -1);
       batch.segments.assign(seq_len_, -1);
     }
-    const ArenaScope scope(ctx_.arena);
-    const DeviceBatch device = upload_batch(batch.tokens, batch.targets, batch.segments,
-                                            seq_len_, 0, false, ctx_);
-    model.evaluate(device, sums, ctx_);
+    batches.push_back(std::move(batch));
   }
+  LossSums sums;
+  pipeline.evaluate(batches, sums);
   double total[2] = {sums.cross_entropy, static_cast<double>(sums.tokens)};
   grid_.dense.all_reduce_host(total, 2, Reduce::sum);
+  grid_.pipeline.all_reduce_host(total, 2, Reduce::sum);
   if (total[1] == 0)
     throw Error(Exit::deck, "eval: the held-out sequences predict no token");
   return {total[0] / total[1], static_cast<std::int64_t>(total[1])};

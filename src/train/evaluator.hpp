@@ -1,7 +1,7 @@
 #pragma once
 /// \file Held-out evaluation: dropless, pending bias applied, train state untouched.
 #include "data/sampler.hpp"
-#include "model/model.hpp"
+#include "train/pipeline.hpp"
 
 namespace capstan {
 
@@ -20,7 +20,7 @@ class Evaluator {
   /// False when no sequence is held out.
   bool available() const { return !chosen_.empty(); }
   /// Collective over the world. Needs available().
-  EvalReport run(Model<S>& model);
+  EvalReport run(Pipeline<S>& pipeline);
 
  private:
   const Grid& grid_;

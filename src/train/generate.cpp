@@ -34,20 +34,21 @@ std::int32_t draw(const std::vector<double>& logits, const GenerateSpec& spec,
 }  // namespace
 
 template <class S>
-std::string generate(Model<S>& model, const std::string& prompt, const GenerateSpec& spec,
-                     Context& ctx) {
+std::string generate(Pipeline<S>& pipeline, index_t seq_len, const std::string& prompt,
+                     const GenerateSpec& spec) {
   std::vector<std::int32_t> ids = byte_tokenizer::encode(prompt.empty() ? "\n" : prompt);
-  const std::size_t seq_len = static_cast<std::size_t>(model.shape().seq_len);
+  const auto length = static_cast<std::size_t>(seq_len);
   for (index_t i = 0; i < spec.tokens; ++i) {
-    const std::size_t n = std::min(ids.size(), seq_len);
-    std::vector<std::int32_t> tokens(ids.end() - n, ids.end()), segments(n, 0);
-    tokens.resize(seq_len, 0);
-    segments.resize(seq_len, -1);
-    const std::vector<std::int32_t> targets(seq_len, -1);
-    const ArenaScope scope(ctx.arena);
-    const DeviceBatch batch =
-        upload_batch(tokens, targets, segments, model.shape().seq_len, 0, false, ctx);
-    const auto logits = model.logits_at(batch, static_cast<index_t>(n) - 1, ctx);
+    const std::size_t n = std::min(ids.size(), length);
+    Batch batch;
+    batch.sequences = 1;
+    batch.seq_len = seq_len;
+    batch.tokens.assign(ids.end() - static_cast<std::ptrdiff_t>(n), ids.end());
+    batch.tokens.resize(length, 0);
+    batch.segments.assign(n, 0);
+    batch.segments.resize(length, -1);
+    batch.targets.assign(length, -1);
+    const auto logits = pipeline.logits(batch, static_cast<index_t>(n) - 1);
     const std::int32_t next = draw(logits, spec, ids.size());
     if (next == byte_tokenizer::kEndOfDocument) break;
     ids.push_back(next);
@@ -55,9 +56,9 @@ std::string generate(Model<S>& model, const std::string& prompt, const GenerateS
   return byte_tokenizer::decode(ids);
 }
 
-#define CAPSTAN_GENERATE(S)                                                            \
-  template std::string generate<S>(Model<S>&, const std::string&, const GenerateSpec&, \
-                                   Context&);
+#define CAPSTAN_GENERATE(S)                                                   \
+  template std::string generate<S>(Pipeline<S>&, index_t, const std::string&, \
+                                   const GenerateSpec&);
 CAPSTAN_INSTANTIATE(CAPSTAN_GENERATE)
 
 }  // namespace capstan

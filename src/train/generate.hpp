@@ -2,8 +2,7 @@
 /// \file Text sampled from the model, for `capstan -r CKPT --generate "prompt"`.
 #include <string>
 
-#include "comm/grid.hpp"
-#include "model/model.hpp"
+#include "train/pipeline.hpp"
 
 namespace capstan {
 
@@ -14,9 +13,9 @@ struct GenerateSpec {
 };
 
 /// The prompt followed by sampled text (byte tokenizer); stops at an end of document.
-/// Every rank computes the same text: collective over grid.expert_group.
+/// Every rank computes the same text: collective over the world.
 template <class S>
-std::string generate(Model<S>& model, const std::string& prompt, const GenerateSpec& spec,
-                     Context& ctx);
+std::string generate(Pipeline<S>& pipeline, index_t seq_len, const std::string& prompt,
+                     const GenerateSpec& spec);
 
 }  // namespace capstan

@@ -48,9 +48,10 @@ std::vector<TensorPiece> replicated_pieces(TrainState<S>& state, const Grid& gri
                                      slot.rows, params.part(params.weights(), slot)));
   }
   const index_t experts = state.model.shape().experts;
-  for (index_t l = 0; l < state.model.shape().layers; ++l)
+  const LayerRange layers = state.model.stage().layers;
+  for (index_t l = layers.first; l < layers.last; ++l)
     pieces.push_back(device_piece<Acc<S>>(router_bias_name(l), {experts}, 0, experts,
-                                          state.model.routers().bias(l)));
+                                          state.model.routers().bias(l - layers.first)));
   return pieces;
 }
 

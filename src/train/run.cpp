@@ -134,7 +134,7 @@ bool Run<S>::crossed(index_t every, const StepReport& report) const {
 
 template <class S>
 void Run<S>::evaluate_now(const RunDir&) {
-  const EvalReport report = evaluator_.run(model_);
+  const EvalReport report = evaluator_.run(stepper_.pipeline());
   last_eval_ = report.loss;
   evaluated_step_ = state_.step;
   ctx_.log.info("eval step=%lld tokens=%lld loss=%.5f", ll(state_.step),
@@ -225,8 +225,10 @@ Exit Run<S>::train() {
   bool first = true;
   while (state_.step < total_steps_ && !asked.stop) {
     const StepReport report = one_step(dir, row);
-    if (first)
-      ctx_.timers.reset();  // the first step sizes buffers: not what timing.txt is about
+    if (first) {  // the first step sizes buffers: not what timing.txt is about
+      ctx_.timers.reset();
+      stepper_.pipeline().reset_time();
+    }
     first = false;
     const bool evaluated = crossed(deck_.integer("eval/every_tokens"), report);
     if (evaluated) evaluate_now(dir);
@@ -247,11 +249,14 @@ Exit Run<S>::train() {
 
 /// timing.txt so far, of all steps but the segment's first. A full disk is no error.
 template <class S>
-void Run<S>::write_times(const RunDir& dir) const {
+void Run<S>::write_times(const RunDir& dir) {
   const std::int64_t steps = std::max<std::int64_t>(0, state_.step - start_step_ - 1);
+  const std::string pipeline =
+      pipeline_line(stepper_.pipeline().time(), model_.stage().layers, grid_);
   try {
     write_timing(dir.timing(), dir.segment(), steps, steps * tokens_per_step(deck_),
-                 gemm_peak_gflops_, threads_, ctx_.timers, ctx_.ledger, grid_.world);
+                 gemm_peak_gflops_, threads_, ctx_.timers, ctx_.ledger, pipeline,
+                 grid_.world);
   } catch (const Error& error) {
     if (error.code() != Exit::file) throw;
     ctx_.log.warn("no timing table: %s", error.what());
@@ -294,7 +299,7 @@ Exit Run<S>::evaluate() {
   if (!evaluator_.available()) {
     throw Error(Exit::deck, "no sequence is held out: raise data/valid_fraction");
   }
-  const EvalReport report = evaluator_.run(model_);
+  const EvalReport report = evaluator_.run(stepper_.pipeline());
   ctx_.log.info("eval step=%lld tokens=%lld loss=%.6f counted_tokens=%lld",
                 ll(state_.step), ll(state_.tokens), report.loss, ll(report.tokens));
   return Exit::done;
@@ -305,7 +310,8 @@ Exit Run<S>::sample() {
   load(line_.run_dir + "/ckpt", false);
   GenerateSpec spec;
   spec.seed = static_cast<std::uint64_t>(deck_.integer("job/seed"));
-  const std::string text = generate<S>(model_, line_.prompt, spec, ctx_);
+  const std::string text =
+      generate<S>(stepper_.pipeline(), model_.shape().seq_len, line_.prompt, spec);
   ctx_.log.info("%s", text.c_str());
   return Exit::done;
 }

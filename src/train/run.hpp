@@ -63,7 +63,7 @@ class Run {
   Requests between_steps(const RunDir& dir);
   void check_replicas();
   bool save(const RunDir& dir);
-  void write_times(const RunDir& dir) const;
+  void write_times(const RunDir& dir);
   Exit finish(const RunDir& dir, const Requests& asked);
   Exit finish_stopped(const RunDir& dir);
   void set_status(const RunDir& dir, const std::string& what) const;

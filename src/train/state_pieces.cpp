@@ -75,10 +75,11 @@ std::vector<TensorPiece> state_pieces(TrainState<S>& state, const Grid& grid, bo
       add(radius_piece(slot, owned, kept), expert && !kept.shared_radius,
           !kept.shared_radius);
   }
-  const ModelShape& shape = state.model.shape();
-  for (index_t l = 0; l < shape.layers; ++l) {
-    add(device_piece<Acc<S>>(router_bias_name(l), {shape.experts}, 0, shape.experts,
-                             state.model.routers().bias(l)),
+  const index_t experts = state.model.shape().experts;
+  const LayerRange layers = state.model.stage().layers;
+  for (index_t l = layers.first; l < layers.last; ++l) {
+    add(device_piece<Acc<S>>(router_bias_name(l), {experts}, 0, experts,
+                             state.model.routers().bias(l - layers.first)),
         false, false);
   }
   return pieces;

@@ -27,7 +27,11 @@ RouterReport no_figures(const ModelShape& shape) {
 template <class S>
 Stepper<S>::Stepper(const Deck& deck, const Grid& grid, Loader& loader,
                     TrainState<S>& state, Context& ctx)
-    : grid_(grid), loader_(loader), state_(state), ctx_(ctx) {
+    : grid_(grid),
+      loader_(loader),
+      state_(state),
+      ctx_(ctx),
+      pipeline_(state.model, grid, ctx) {
   schedule_ = Schedule::from_deck(deck);
   z_coefficient_ = deck.real("model/z_loss");
   clip_norm_ = deck.real("optimizer/clip_norm");
@@ -57,14 +61,7 @@ template <class S>
 void Stepper<S>::count_assignments(const std::vector<Batch>& batches) {
   RouterState<S>& routers = state_.model.routers();
   if (!routers.counts_first(static_cast<index_t>(batches.size()))) return;
-  index_t first_token = 0;
-  for (const Batch& batch : batches) {
-    const ArenaScope scope(ctx_.arena);
-    const DeviceBatch device = upload_batch(batch.tokens, batch.targets, batch.segments,
-                                            batch.seq_len, first_token, false, ctx_);
-    state_.model.count(device, ctx_);
-    first_token += device.size();
-  }
+  pipeline_.count(batches);
   routers.share_counts(grid_);
 }
 
@@ -124,14 +121,7 @@ StepReport Stepper<S>::gradients() {
   const double counted =
       static_cast<double>(std::max<std::int64_t>(report.counted_tokens, 1));
   LossSums sums;
-  index_t first_token = 0;
-  for (const Batch& batch : batches) {
-    const ArenaScope scope(ctx_.arena);
-    const DeviceBatch device = upload_batch(batch.tokens, batch.targets, batch.segments,
-                                            batch.seq_len, first_token, true, ctx_);
-    model.train(device, 1.0 / counted, sums, ctx_);
-    first_token += device.size();
-  }
+  pipeline_.train(batches, 1.0 / counted, sums);
   if (model.params().sharded())
     state_.optimizer.reduce_gradients(ctx_);
   else
@@ -140,6 +130,7 @@ StepReport Stepper<S>::gradients() {
     const Region region(ctx_.timers, "norms");
     double losses[2] = {sums.cross_entropy, sums.z_loss};
     grid_.dense.all_reduce_host(losses, 2, Reduce::sum);
+    grid_.pipeline.all_reduce_host(losses, 2, Reduce::sum);
     report.cross_entropy = losses[0] / counted;
     report.z_loss = z_coefficient_ * losses[1] / counted;
     report.router_terms = model.routers().terms(grid_);

@@ -4,6 +4,7 @@
 #include "model/model.hpp"
 #include "optim/optimizer.hpp"
 #include "optim/schedule.hpp"
+#include "train/pipeline.hpp"
 #include "train/report.hpp"
 
 namespace capstan {
@@ -34,6 +35,7 @@ class Stepper {
   /// The two halves, for dumps: gradients of the next batch, and what follows.
   StepReport gradients();
   void update(StepReport& report);
+  Pipeline<S>& pipeline() { return pipeline_; }
 
  private:
   void count_tokens(const std::vector<Batch>& batches, StepReport& report) const;
@@ -45,6 +47,7 @@ class Stepper {
   Loader& loader_;
   TrainState<S>& state_;
   Context& ctx_;
+  Pipeline<S> pipeline_;
   Schedule schedule_;
   double z_coefficient_, clip_norm_;
   index_t skips_allowed_ = 0, skips_in_a_row_ = 0;

@@ -2,6 +2,8 @@
 // peak.
 #include <algorithm>
 #include <chrono>
+#include <set>
+#include <sstream>
 
 #include "blas/gemm.hpp"
 #include "io/publish.hpp"
@@ -33,14 +35,27 @@ std::string line_text(const Line& line, double total, double peak) {
                 line.calls, line.gflop, rate, rate / peak);
 }
 
+/// The regions of all ranks, so that all reduce the same lines: stages differ.
+std::string all_names(const Timers& timers, const Comm& world) {
+  std::string names;
+  for (const auto& [name, entry] : timers.table()) names += name + "\n";
+  std::set<std::string> seen;
+  for (const std::string& text : world.gather_texts(names)) {
+    std::istringstream lines(text);
+    for (std::string name; std::getline(lines, name);) seen.insert(name);
+  }
+  names.clear();
+  for (const std::string& name : seen) names += name + "\n";
+  return world.broadcast_text(names, 0);
+}
+
 }  // namespace
 
 void write_timing(const std::string& path, int segment, std::int64_t steps,
                   std::int64_t tokens, double gemm_peak_gflops, int threads,
-                  const Timers& timers, const Ledger& ledger, const Comm& world) {
-  std::string names;  // rank 0's regions, so that all ranks reduce the same lines
-  for (const auto& [name, entry] : timers.table()) names += name + "\n";
-  names = world.broadcast_text(names, 0);
+                  const Timers& timers, const Ledger& ledger, const std::string& more,
+                  const Comm& world) {
+  const std::string names = all_names(timers, world);
   std::vector<Line> lines;
   double accounted = 0, calls = 0, flops = 0;
   for (std::size_t at = 0; at < names.size();) {
@@ -73,6 +88,7 @@ void write_timing(const std::string& path, int segment, std::int64_t steps,
   for (const Line& line : lines) text += line_text(line, total.mean, gemm_peak_gflops);
   text += line_text(rest, total.mean, gemm_peak_gflops);
   text += line_text(total, total.mean, gemm_peak_gflops);
+  text += more;
   text += format("#memory peak_mib=%.1f (by name, rank 0, at the peak)\n",
                  double(ledger.peak()) / (1 << 20));
   for (const auto& [name, bytes] : ledger.at_peak()) {

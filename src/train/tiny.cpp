@@ -87,7 +87,8 @@ Deck tiny_deck(const Deck& deck, int ranks, const std::string& tokens) {
   to["job/dump_step"] = 0;
   std::vector<std::string> overrides = {
       "data/files=" + tokens,  "data/weights=",       "data/tokenizer=byte",
-      "data/valid_fraction=0", "eval/every_tokens=0", "eval/at_end=false"};
+      "data/valid_fraction=0", "eval/every_tokens=0", "eval/at_end=false",
+      "grid/layers_per_stage="};
   for (const auto& [key, value] : to)
     overrides.push_back(key + "=" + std::to_string(value));
   return Deck::parse(deck.dump(), "deck at tiny size", overrides);

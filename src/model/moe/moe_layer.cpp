@@ -24,7 +24,10 @@ void round_to_bf16(View1<T> x) {
 template <class S>
 MoeLayer<S>::MoeLayer(const ModelShape& shape, const ParamStore<S>& params,
                       RouterState<S>& routers, const Grid& grid, index_t layer)
-    : shape_(shape), routers_(&routers), grid_(&grid), layer_(layer) {
+    : shape_(shape),
+      routers_(&routers),
+      grid_(&grid),
+      layer_(layer - routers.layers().first) {
   const std::string prefix = format("layer_%03d/moe/", static_cast<int>(layer));
   router_ = params.tensor(prefix + "router");
   if (shape.has_latent()) {

@@ -67,7 +67,7 @@ class MoeLayer {
   ModelShape shape_;
   RouterState<S>* routers_;
   const Grid* grid_;
-  index_t layer_;
+  index_t layer_;  ///< row of RouterState
   Tensor<S> router_, latent_down_, latent_norm_, latent_up_;
   Tensor<S> shared_gate_, shared_up_, shared_down_;
   ExpertWeights<S> experts_;

@@ -37,11 +37,19 @@ bool RouterState<S>::counts_first(index_t micro_batches) const {
          micro_batches > 1;
 }
 
-/// The layer's row of scope_counts_, as one group.
+/// A row of scope_counts_, as one group.
 template <class S>
-View2<std::int64_t> RouterState<S>::scope_counts(index_t layer) const {
+View2<std::int64_t> RouterState<S>::scope_row(index_t row) const {
   const index_t e = shape_.experts;
-  return View2<std::int64_t>(scope_counts_.data() + layer * e, 1, e);
+  return View2<std::int64_t>(scope_counts_.data() + row * e, 1, e);
+}
+
+/// The row of the layer and, where those are the scope, the micro-batch.
+template <class S>
+View2<std::int64_t> RouterState<S>::scope_counts(index_t layer,
+                                                 const DeviceBatch& batch) const {
+  const index_t m = by_micro_batch() ? batch.first_token / batch.size() : 0;
+  return scope_row(m * layers_.count() + layer);
 }
 
 template <class S>
@@ -49,7 +57,7 @@ void RouterState<S>::count(index_t layer, View2<const std::int32_t> experts,
                            Context& ctx) {
   const ArenaScope scope(ctx.arena);
   const auto counts = group_counts(experts, 1, ctx);
-  const auto sum = scope_counts(layer);
+  const auto sum = scope_row(layer);
   par_for(
       "router_count", shape_.experts,
       KOKKOS_LAMBDA(index_t i) { sum(0, i) += counts(0, i); });
@@ -72,9 +80,15 @@ void RouterState<S>::record_balance(index_t layer, const DeviceBatch& batch,
   const index_t e = shape_.experts, n = counts.extent(0);
   View2<const std::int64_t> of_scope = counts;
   if (!by_sequence()) {
-    const auto row = scope_counts(layer);
+    const index_t rows = layers_.count() * (step_tokens_ / batch.size());
+    if (by_micro_batch() && index_t(scope_counts_.extent(0)) < rows) {
+      const index_t more = rows - index_t(scope_counts_.extent(0));
+      ctx.ledger.add("router", more * e * index_t(sizeof(std::int64_t)));
+      scope_counts_ = View2<std::int64_t>("router", rows, e);
+    }
+    const auto row = scope_counts(layer, batch);
     if (!counted_) {
-      require(shape_.aux_scope == AuxScope::micro_batch || batch.size() == step_tokens_,
+      require(by_micro_batch() || batch.size() == step_tokens_,
               "router: the whole step must be counted before a part of it is trained on");
       copy_counts(counts, row);
       fence();
@@ -99,8 +113,9 @@ void RouterState<S>::add_gradient(index_t layer, const DeviceBatch& batch,
   const index_t e = shape_.experts, n = groups(batch);
   const auto shares = ctx.arena.take2<double>("router", n, e);
   if (aux) {
-    assignment_shares(by_sequence() ? group_counts(experts, n, ctx) : scope_counts(layer),
-                      shares);
+    assignment_shares(
+        by_sequence() ? group_counts(experts, n, ctx) : scope_counts(layer, batch),
+        shares);
   } else {
     fill(shares, 0.0);
   }
@@ -119,6 +134,7 @@ RouterTerms RouterState<S>::terms(const Grid& grid) const {
   for (const double x : to_host<double>(balance_)) sums[0] += x;
   for (const double x : to_host<double>(z_)) sums[1] += x;
   grid.dense.all_reduce_host(sums, 2, Reduce::sum);
+  grid.pipeline.all_reduce_host(sums, 2, Reduce::sum);
   const double mean = 1.0 / (double(valid_tokens_) * double(shape_.layers));
   if (aux) terms.balance = shape_.aux_loss * mean * sums[0];
   terms.z = shape_.router_z_loss * mean * sums[1];
@@ -129,11 +145,11 @@ template <class S>
 void RouterState<S>::set_bias(const Grid& grid, RouterReport& report) {
   if (report.assignments == 0) return;
   if (shape_.balance == Balance::qb) {
-    quantile_balance(grid, report.assignments / shape_.layers, report);
+    quantile_balance(grid, report.assignments / layers_.count(), report);
   } else if (shape_.balance == Balance::sign) {
     copy_to_device(report.load.data(), scope_counts_.data(), index_t(report.load.size()));
-    for (index_t l = 0; l < shape_.layers; ++l) {
-      sign_bias<S>(flat(scope_counts(l)), shape_.sign_rate, bias(l));
+    for (index_t l = 0; l < layers_.count(); ++l) {
+      sign_bias<S>(flat(scope_row(l)), shape_.sign_rate, bias(l));
     }
   }
 }
@@ -146,16 +162,16 @@ void RouterState<S>::quantile_balance(const Grid& grid, std::int64_t assignments
           "router: a step of more than 2^31 tokens");
   const double target =
       static_cast<double>(assignments) / static_cast<double>(shape_.experts);
-  std::vector<double> ranges(2 *
-                             shape_.layers);  // lowest, minus highest: one min-reduction
-  for (index_t l = 0; l < shape_.layers; ++l) {
+  const index_t layers = layers_.count();
+  std::vector<double> ranges(2 * layers);  // lowest, minus highest: one min-reduction
+  for (index_t l = 0; l < layers; ++l) {
     margin_range<S>(logits(l, 0, step_tokens_), alpha(l, 0, step_tokens_), segments_,
                     range_);
     copy_to_host(range_.data(), &ranges[2 * l], 2);
     ranges[2 * l + 1] = -ranges[2 * l + 1];
   }
-  grid.dense.all_reduce_host(ranges.data(), 2 * shape_.layers, Reduce::min);
-  for (index_t l = 0; l < shape_.layers; ++l) {
+  grid.dense.all_reduce_host(ranges.data(), 2 * layers, Reduce::min);
+  for (index_t l = 0; l < layers; ++l) {
     const double lo = ranges[2 * l];
     report.margin_min.push_back(lo);
     report.margin_max.push_back(-ranges[2 * l + 1]);

@@ -8,10 +8,11 @@
 namespace capstan {
 
 template <class S>
-RouterState<S>::RouterState(const ModelShape& shape, index_t step_tokens, Context& ctx)
-    : shape_(shape), step_tokens_(step_tokens), drops_(shape.layers) {
+RouterState<S>::RouterState(const ModelShape& shape, LayerRange layers,
+                            index_t step_tokens, Context& ctx)
+    : shape_(shape), layers_(layers), step_tokens_(step_tokens), drops_(layers.count()) {
   Ledger& ledger = ctx.ledger;
-  const index_t l = shape.layers, e = shape.experts;
+  const index_t l = layers.count(), e = shape.experts;
   bias_ = make2<Acc<S>>(ledger, "router", l, e);
   logits_ = make3<Acc<S>>(ledger, "router_logits", l, step_tokens, e);
   alpha_ = make2<Acc<S>>(ledger, "router_logits", l, step_tokens);
@@ -115,10 +116,10 @@ void RouterState<S>::record(index_t layer, const DeviceBatch& batch,
   }
 }
 
+/// Of the layers of this stage.
 template <class S>
-RouterReport RouterState<S>::end_step(const Grid& grid, Context& ctx) {
-  const Region region(ctx.timers, "balance");
-  const index_t layers = shape_.layers, e = shape_.experts;
+RouterReport RouterState<S>::own_report(const Grid& grid) const {
+  const index_t layers = layers_.count(), e = shape_.experts;
   RouterReport report;
   report.load = to_host<std::int64_t>(flat(load_));
   std::vector<double> p = to_host<double>(flat(probability_)), z = to_host<double>(z_);
@@ -152,8 +153,31 @@ RouterReport RouterState<S>::end_step(const Grid& grid, Context& ctx) {
     report.assignments += static_cast<std::int64_t>(total);
   }
   report.drops = drops_.end_step(grid);
-  set_bias(grid, report);
   return report;
+}
+
+template <class S>
+RouterReport RouterState<S>::end_step(const Grid& grid, Context& ctx) {
+  const Region region(ctx.timers, "balance");
+  RouterReport report = own_report(grid);
+  set_bias(grid, report);
+  return gather_layers(report, grid.pipeline);
+}
+
+RouterReport gather_layers(const RouterReport& own, const Comm& pipeline) {
+  if (pipeline.size() == 1) return own;
+  RouterReport all = own;
+  const auto join = [&](auto& list) { list = pipeline.gather_lists(list); };
+  join(all.load);
+  for (auto* list : {&all.entropy, &all.load_balance, &all.z_loss, &all.balance_loss,
+                     &all.max_over_mean, &all.bias_min, &all.bias_max, &all.margin_min,
+                     &all.margin_max, &all.drops.pool_rows, &all.drops.pool_factor,
+                     &all.drops.bank_rows, &all.drops.bank_factor})
+    join(*list);
+  for (auto* list : {&all.drops.sender, &all.drops.receiver, &all.drops.spilled})
+    join(*list);
+  all.assignments = pipeline.all_reduce_value(own.assignments, Reduce::sum);
+  return all;
 }
 
 #define CAPSTAN_ROUTER_STATE(S) template class RouterState<S>;

@@ -1,7 +1,7 @@
 #pragma once
-/// \file What the routers of all layers keep over a step: the bias in use, the logits and
-/// thresholds of every token of the step (backward and the quantile histogram read them),
-/// counts.
+/// \file What the routers of a stage's layers keep over a step: the bias in use, the
+/// logits and thresholds of every token of the step (backward and the quantile histogram
+/// read them), counts.
 #include <vector>
 
 #include "base/context.hpp"
@@ -29,6 +29,10 @@ struct RouterReport {
   DropReport drops;
 };
 
+/// Reports of the layers of every stage, in order, as one of all layers. Collective over
+/// `pipeline`.
+RouterReport gather_layers(const RouterReport& own, const Comm& pipeline);
+
 /// The routers' terms of the objective, weighted: means over valid tokens of the step and
 /// layers.
 struct RouterTerms {
@@ -39,8 +43,11 @@ struct RouterTerms {
 template <class S>
 class RouterState {
  public:
+  /// Of `layers` of the model; everywhere else a layer is a row of these, from 0.
   /// `step_tokens`: tokens of this rank in one optimizer step.
-  RouterState(const ModelShape& shape, index_t step_tokens, Context& ctx);
+  RouterState(const ModelShape& shape, LayerRange layers, index_t step_tokens,
+              Context& ctx);
+  LayerRange layers() const { return layers_; }
 
   /// `valid_tokens`: those of the step on all ranks that are no padding; the terms of the
   /// objective are means over them.
@@ -69,10 +76,12 @@ class RouterState {
   void add_gradient(index_t layer, const DeviceBatch& batch,
                     View2<const std::int32_t> experts, View2<const Acc<S>> logits,
                     View2<Acc<S>> d_logits, Context& ctx) const;
-  /// Of all that was recorded since begin_step. Collective over grid.dense.
+  /// Of all that was recorded since begin_step, in all layers of the model. Collective
+  /// over grid.dense and grid.pipeline.
   RouterTerms terms(const Grid& grid) const;
 
-  /// Collective over grid.dense: sums the statistics and sets the bias of the next step.
+  /// Collective over grid.dense and grid.pipeline: sums the statistics, reports those of
+  /// all layers of the model, and sets the bias of the next step.
   /// Balance:: qb, from the margins of the whole step (marin-community/marin#8435):
   /// beta_e = upper 1 - K/E quantile of (unbiased logit - threshold), bias = -(beta -
   /// mean beta). Balance::sign: sign_bias.
@@ -80,7 +89,7 @@ class RouterState {
 
   /// What became of the assignments of the step.
   DropStats& drops() { return drops_; }
-  /// The pending bias of all layers [L, E]: train state.
+  /// The pending bias of these layers [L, E]: train state.
   View2<Acc<S>> biases() const { return bias_; }
 
  private:
@@ -89,15 +98,19 @@ class RouterState {
   index_t groups(const DeviceBatch& batch) const;
   View2<std::int64_t> group_counts(View2<const std::int32_t> experts, index_t groups,
                                    Context& ctx) const;
-  View2<std::int64_t> scope_counts(index_t layer) const;
+  bool by_micro_batch() const { return shape_.aux_scope == AuxScope::micro_batch; }
+  View2<std::int64_t> scope_row(index_t row) const;
+  View2<std::int64_t> scope_counts(index_t layer, const DeviceBatch& batch) const;
   void record_balance(index_t layer, const DeviceBatch& batch,
                       View2<const std::int64_t> counts, View2<const double> probability,
                       const Grid& grid, Context& ctx);
+  RouterReport own_report(const Grid& grid) const;
   void set_bias(const Grid& grid, RouterReport& report);
   void quantile_balance(const Grid& grid, std::int64_t assignments_per_layer,
                         RouterReport& report);
 
   ModelShape shape_;
+  LayerRange layers_;
   index_t step_tokens_;
   DropStats drops_;
   std::int64_t valid_tokens_ = 0;
@@ -108,9 +121,10 @@ class RouterState {
   View1<std::int32_t> segments_;
   View2<std::int64_t> load_;
   View2<std::int32_t> histogram_;
-  View2<std::int64_t>
-      scope_counts_;  ///< [L, E] over all ranks: of the balance term's scope, or
-                      ///< of the step at its end (Balance::sign)
+  /// [L, E] over all ranks: of the balance term's scope (AuxScope::micro_batch: [M * L,
+  /// E], as several may be between their passes), or of the step at its end
+  /// (Balance::sign).
+  View2<std::int64_t> scope_counts_;
   View2<double> probability_;
   View1<double> z_, range_, balance_;  ///< [L], [2], [L]: sums of this rank
 };

@@ -130,5 +130,43 @@ TEST(Arena, TakesNoMemoryAfterTheFirstPass) {
   EXPECT_EQ(ledger.now(), 0);
 }
 
+TEST(Arena, LanesAreStacksOfTheirOwn) {
+  Ledger ledger;
+  Arena arena(ledger, 1024);
+  arena.use_lane(1);
+  const auto one = arena.take1<float>("one", 100);
+  fill(one, 1.0f);
+  arena.use_lane(2);
+  const Arena::Mark second = arena.mark();
+  fill(arena.take1<float>("two", 100), 2.0f);
+  arena.use_lane(1);
+  const Arena::Mark above = arena.mark();
+  fill(arena.take1<float>("three", 50), 3.0f);
+  EXPECT_EQ(arena.held(), 512 + 256);
+  arena.release(second);  // first in, first out: another lane's
+  EXPECT_EQ(arena.held(), 512 + 256);
+  arena.release(above);
+  EXPECT_EQ(ledger.now(), 512);
+  for (const float x : to_host<float>(one)) EXPECT_EQ(x, 1.0f);
+}
+
+TEST(Arena, LanesShareTheSlabsThatAreFree) {
+  Ledger ledger;
+  Arena arena(ledger, 1024);
+  // Ten micro-batches, at most three in flight, each with scratch on top of what it
+  // keeps: as much memory as three that keep and one that works.
+  std::vector<Arena::Mark> flying(3);
+  for (int i = 0; i < 10; ++i) {
+    arena.use_lane(i % 3);
+    if (i >= 3) arena.release(flying[i % 3]);
+    flying[i % 3] = arena.mark();
+    arena.take1<char>("kept", 900);
+    const ArenaScope scope(arena);
+    for (int scratch = 0; scratch < 4; ++scratch) arena.take1<char>("scratch", 900);
+  }
+  EXPECT_EQ(arena.capacity(), (3 + 4) * 1024);
+  EXPECT_EQ(ledger.peak(), (3 + 4) * 1024);
+}
+
 }  // namespace
 }  // namespace capstan

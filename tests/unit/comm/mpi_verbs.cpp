@@ -161,6 +161,33 @@ TEST(Verbs, shares_of_sums_and_their_gathering) {
   }
 }
 
+TEST(Verbs, messages_of_a_pair_match_in_order) {
+  for (const Comm& comm : {Comm::world(), in_small_pieces(Comm::world())}) {
+    if (comm.size() == 1) GTEST_SKIP() << "two ranks";
+    const int next = (comm.rank() + 1) % comm.size();
+    const int previous = (comm.rank() + comm.size() - 1) % comm.size();
+    constexpr int kMessages = 5;
+    std::vector<View1<double>> in, out;
+    std::vector<Pending> under_way;
+    for (int i = 0; i < kMessages; ++i) {
+      in.emplace_back("in", 100 + 700 * i);
+      out.push_back(on_device(values_of<double>(10 * comm.rank() + i, 100 + 700 * i)));
+      under_way.push_back(comm.receive(in.back(), previous));
+    }
+    for (const auto& view : out) under_way.push_back(comm.send(view, next));
+    for (Pending& p : under_way) p.wait();
+    for (int i = 0; i < kMessages; ++i)
+      EXPECT_EQ(to_host(in[i]), values_of<double>(10 * previous + i, 100 + 700 * i));
+  }
+}
+
+TEST(Verbs, a_rank_sends_nothing_to_itself) {
+  const Comm comm = Comm::world();
+  const View1<float> v("v", 3);
+  EXPECT_THROW(comm.send(v, comm.rank()), Error);
+  EXPECT_THROW(comm.receive(v, comm.size()), Error);
+}
+
 TEST(Verbs, gather_and_all_to_all_on_the_host) {
   for (const Comm& comm : {Comm::world(), in_small_pieces(Comm::world())}) {
     const index_t n = 21;
@@ -177,6 +204,16 @@ TEST(Verbs, gather_and_all_to_all_on_the_host) {
       for (index_t i = 0; i < n; ++i)
         EXPECT_EQ(receive[r * n + i], 1000 * r + comm.rank() * n + i);
   }
+}
+
+TEST(Verbs, lists_of_different_lengths) {
+  const Comm comm = Comm::world();
+  std::vector<double> want;
+  for (int r = 0; r < comm.size(); ++r) {
+    const auto part = values_of<double>(r, 3 * r);
+    want.insert(want.end(), part.begin(), part.end());
+  }
+  EXPECT_EQ(comm.gather_lists(values_of<double>(comm.rank(), 3 * comm.rank())), want);
 }
 
 TEST(Verbs, texts) {

@@ -113,6 +113,8 @@ TEST(Rules, EachIsHeld) {
       {{"grid/expert=4", "topology/nvlink_ranks=2"},
        "grid/allow_split = true permits it"},
       {{"grid/pipe=3"}, "exceeds model/layers = 2"},
+      {{"grid/pipe=2", "grid/layers_per_stage=2"}, "gives 1 stages 2 layers"},
+      {{"grid/pipe=2", "grid/layers_per_stage=2,1"}, "2 stages 3 layers"},
       {{"moe/waves=3"}, "moe/waves = 3 does not divide the 8 experts"},
       {{"moe/transport=reference", "grid/expert=2"}, "needs grid/expert = 1"},
       {{"moe/transport=cells", "moe/experts=64", "moe/capacity_send=0.001"},
@@ -147,10 +149,9 @@ TEST(Rules, SoundNeighboursPass) {
 TEST(Support, WhatCannotRunIsNamed) {
   EXPECT_TRUE(unsupported(Deck::parse(kLeast, "x")).empty());
   for (const char* setting :
-       {"grid/pipe=2", "grid/stages_per_rank=2", "model/scalar=bf16",
-        "optimizer/ns_precision=bf16", "mixture1/files=a", "memory/dense=sharded",
-        "memory/optimizer=host", "memory/carry=host", "checkpoint/ranks_per_file=2",
-        "data/tokenizer=t.json"}) {
+       {"grid/stages_per_rank=2", "model/scalar=bf16", "optimizer/ns_precision=bf16",
+        "mixture1/files=a", "memory/dense=sharded", "memory/optimizer=host",
+        "memory/carry=host", "checkpoint/ranks_per_file=2", "data/tokenizer=t.json"}) {
     const auto lines = unsupported(Deck::parse(kLeast, "x", {setting}));
     ASSERT_EQ(lines.size(), 1u) << setting;
     const std::string path(setting, 0, std::string(setting).find('='));

@@ -127,7 +127,7 @@ double term_of(index_t experts, index_t k, index_t tokens, const F& expert) {
   s.seq_len = tokens;
   Context ctx(0, true);
   const Grid grid;
-  RouterState<double> state(s, tokens, ctx);
+  RouterState<double> state(s, {0, s.layers}, tokens, ctx);
   std::vector<std::int32_t> list, zeros(tokens, 0);
   for (index_t a = 0; a < tokens * k; ++a)
     list.push_back(static_cast<std::int32_t>(expert(a / k, a % k)));

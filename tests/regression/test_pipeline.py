@@ -108,6 +108,9 @@ class Curves(Case):
         split = "grid/layers_per_stage=3,2"
         segment, _ = self.train("clip_2", "2x1x2", split, *words)
         self.compare(segment, single, "clipped")
+        sharded = "memory/optimizer=sharded"
+        segment, _ = self.train("clip_3", "2x2x1", sharded, *words)
+        self.compare(segment, single, "clipped, sharded")
 
 
 class Restart(Case):
@@ -117,6 +120,7 @@ class Restart(Case):
         source = runs.checkpoints(self.path("half"))[10]
         others = {"1x1x1": [], "4x1x1": ["grid/micro_batches=5"]}
         others["2x1x2"] = ["grid/layers_per_stage=1,4", "grid/micro_batches=2"]
+        others["2x2x1"] = ["memory/optimizer=sharded"]
         for grid, words in others.items():
             with self.subTest(grid):
                 segment, _ = self.train("to_" + grid, grid, "-r", source, *words)

@@ -63,7 +63,8 @@ StageParams largest_stage(const Deck& deck, const Plan& p) {
   StageParams most;
   const auto list = param_list(p.shape);
   for (index_t stage = 0; stage < p.n_pipe; ++stage) {
-    const StageParams found = stage_params(deck, list, stage);
+    const StageParams found =
+        stage_params(deck, list, stage_of(p.shape, p.n_pipe, stage));
     if (found.dense + found.expert > most.dense + most.expert) most = found;
   }
   return most;

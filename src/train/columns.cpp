@@ -168,7 +168,8 @@ const std::vector<std::string>& phase_names() {
       "data", "embedding", "norm", "attention_gemm", "attention_heads", "attention_core",
       "router", "latent", "dispatch_plan", "exchange", "exchange_wait", "permute",
       "experts_gemm", "swiglu", "shared_experts", "residual", "head", "reduce_gradients",
-      "pipeline_wait", "norms", "optimizer", "newton_schulz", "gather_weights", "balance"};
+      "pipeline_wait", "norms", "optimizer", "newton_schulz", "gather_weights",
+      "balance"};
   // clang-format on
   return names;
 }

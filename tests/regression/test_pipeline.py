@@ -1,7 +1,8 @@
 #!/usr/bin/python3
-"""Pipeline stages change nothing but who computes what: losses, norms and weights of every
-split agree with one stage, any split reads the checkpoint of any other, and the same grid
-goes on bit for bit.
+"""Pipeline stages change nothing but who computes what.
+
+Losses, norms and weights of every split agree with one stage, any split reads the
+checkpoint of any other, and the same grid goes on bit for bit.
 """
 import os
 import unittest
@@ -137,7 +138,8 @@ class Restart(Case):
                             for name in ("gold", "silver")]
             self.assertEqual(len(gold), 20)
             self.assertEqual(gold, silver)
-            self.assertEqual(self.last_hash("gold" + grid), self.last_hash("silver" + grid))
+            hashes = {self.last_hash(name + grid) for name in ("gold", "silver")}
+            self.assertEqual(len(hashes), 1)
 
     def test_modes_read_any_split(self):
         self.train("modes", "2x1x1", "job/steps=5", "checkpoint/check_replicas=true")

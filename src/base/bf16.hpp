@@ -1,8 +1,13 @@
 #pragma once
 /// \file Storage type bf16: the upper half of a float, rounded to nearest even.
-/// Arithmetic is done in float.
-#include <Kokkos_Core.hpp>
+/// Arithmetic is done in float. Without Kokkos, so that *_host.cpp files may use it.
 #include <cstdint>
+
+#if defined(__CUDACC__) || defined(__HIPCC__)
+#define CAPSTAN_BOTH __host__ __device__ inline
+#else
+#define CAPSTAN_BOTH inline
+#endif
 
 namespace capstan {
 
@@ -10,7 +15,13 @@ struct bf16 {
   std::uint16_t bits = 0;
 
   bf16() = default;
-  KOKKOS_INLINE_FUNCTION bf16(float x) {
+  bf16(const bf16&) = default;
+  /// Written out, because compilers vectorise a store of the bits, not of the struct.
+  CAPSTAN_BOTH bf16& operator=(const bf16& o) {
+    bits = o.bits;
+    return *this;
+  }
+  CAPSTAN_BOTH bf16(float x) {
     union {
       float f;
       std::uint32_t u;
@@ -19,7 +30,7 @@ struct bf16 {
     const std::uint32_t rounded = v.u + 0x7fffu + ((v.u >> 16) & 1u);
     bits = static_cast<std::uint16_t>(nan ? (v.u >> 16) | 0x40u : rounded >> 16);
   }
-  KOKKOS_INLINE_FUNCTION operator float() const {
+  CAPSTAN_BOTH operator float() const {
     union {
       std::uint32_t u;
       float f;
@@ -28,5 +39,19 @@ struct bf16 {
   }
 };
 static_assert(sizeof(bf16) == 2);
+
+#undef CAPSTAN_BOTH
+
+/// The type of sums, statistics, masters, moments and gradients of scalar S.
+template <class S>
+struct AccOf {
+  using type = S;
+};
+template <>
+struct AccOf<bf16> {
+  using type = float;
+};
+template <class S>
+using Acc = typename AccOf<S>::type;
 
 }  // namespace capstan

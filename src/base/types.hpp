@@ -30,21 +30,11 @@ using View4 = Kokkos::View<T****, Layout, Mem>;
 template <class T>
 using HostView1 = Kokkos::View<T*, Layout, Kokkos::HostSpace>;
 
-/// The type of sums, statistics, masters, moments and gradients of scalar S.
-template <class S>
-struct AccOf {
-  using type = S;
-};
-template <>
-struct AccOf<bf16> {
-  using type = float;
-};
-template <class S>
-using Acc = typename AccOf<S>::type;
-
 /// Explicit instantiation of a file's templates: CAPSTAN_INSTANTIATE(MACRO) expands
-/// MACRO(S) once per scalar type of the build.
-#define CAPSTAN_INSTANTIATE(MACRO) MACRO(double) MACRO(float)
+/// MACRO(S) once per scalar type of the build; CAPSTAN_INSTANTIATE_ACC(MACRO) once per
+/// Acc<S>, for what knows sums, statistics and state only.
+#define CAPSTAN_INSTANTIATE(MACRO) MACRO(double) MACRO(float) MACRO(bf16)
+#define CAPSTAN_INSTANTIATE_ACC(MACRO) MACRO(double) MACRO(float)
 
 /// Copies n elements between host memory and device memory; both wait until done.
 template <class T>

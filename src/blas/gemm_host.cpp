@@ -7,6 +7,7 @@
 
 #if !CAPSTAN_CUBLAS
 #include <algorithm>
+#include <vector>
 
 #if defined(_OPENMP)
 #include <omp.h>
@@ -60,22 +61,54 @@ void run_parts(int parts, const F& part) {
 }
 
 /// C = beta * C, without reading C for beta = 0.
-template <class S>
-void scale(const Product<S>& p) {
-  if (p.beta == S(1)) return;
+template <class S, class C>
+void scale(const Product<S, C>& p) {
+  if (p.beta == 1) return;
   for (index_t i = 0; i < p.m; ++i)
     for (index_t j = 0; j < p.n; ++j) {
-      S& c = p.c[i * p.ldc + j];
-      c = p.beta == S(0) ? S(0) : p.beta * c;
+      C& c = p.c[i * p.ldc + j];
+      c = p.beta == 0 ? C(0) : C(p.beta * c);
     }
 }
 
+/// C [n] = the sums, or the sums + beta * C.
+void round_row(const float* sums, float beta, index_t n, bf16* c) {
+  if (beta == 0) {
+#pragma omp simd
+    for (index_t j = 0; j < n; ++j) c[j] = bf16(sums[j]);
+  } else {
+#pragma omp simd
+    for (index_t j = 0; j < n; ++j) c[j] = bf16(sums[j] + beta * float(c[j]));
+  }
+}
+
+/// A result in bf16: sums of some rows at a time lie in float in a buffer of the thread
+/// that fits its cache, then they are rounded. No fewer rows than hide the packing of B.
+void multiply(const Product<bf16, bf16>& p) {
+  constexpr index_t kSums = 1 << 17, kFewestRows = 64;
+  thread_local std::vector<float> sums;
+  const index_t most = std::min(p.m, std::max(kFewestRows, kSums / p.n));
+  if (index_t(sums.size()) < most * p.n) sums.resize(most * p.n);
+  for (index_t row = 0; row < p.m; row += most) {
+    const auto part = p.tile(row, std::min(most, p.m - row), 0, p.n);
+    library::multiply(Product<bf16, float>{part.op_a, part.op_b, part.m, part.n, part.k,
+                                           part.alpha, part.a, part.lda, part.b, part.ldb,
+                                           0, sums.data(), part.n});
+    for (index_t i = 0; i < part.m; ++i)
+      round_row(sums.data() + i * part.n, part.beta, part.n, part.c + i * part.ldc);
+  }
+}
+template <class S, class C>
+void multiply(const Product<S, C>& p) {
+  library::multiply(p);
+}
+
 /// The product by the calling thread, whatever its extents.
-template <class S>
-void compute(const Product<S>& p) {
+template <class S, class C>
+void compute(const Product<S, C>& p) {
   if (p.empty()) return;
   if (p.only_scales()) return scale(p);
-  library::multiply(p);
+  multiply(p);
 }
 
 index_t ceil_to(index_t n, index_t multiple) {
@@ -109,10 +142,10 @@ Tiling cut(index_t m, index_t n, int threads) {
 
 }  // namespace
 
-template <class S>
-void gemm(Op op_a, Op op_b, index_t m, index_t n, index_t k, S alpha, const S* a,
-          index_t lda, const S* b, index_t ldb, S beta, S* c, index_t ldc) {
-  const Product<S> p{op_a, op_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc};
+template <class S, class C>
+void gemm(Op op_a, Op op_b, index_t m, index_t n, index_t k, Acc<S> alpha, const S* a,
+          index_t lda, const S* b, index_t ldb, Acc<S> beta, C* c, index_t ldc) {
+  const Product<S, C> p{op_a, op_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc};
   if (p.empty()) return;
   count_flops(p.flops());
   const int threads = threads_for(p.flops());
@@ -123,14 +156,14 @@ void gemm(Op op_a, Op op_b, index_t m, index_t n, index_t k, S alpha, const S* a
   });
 }
 
-template <class S>
+template <class S, class C>
 void grouped_gemm(Op op_w, index_t groups, const index_t* offsets, index_t in,
-                  index_t out, S alpha, const S* x, const S* w, S beta, S* y) {
+                  index_t out, Acc<S> alpha, const S* x, const S* w, Acc<S> beta, C* y) {
   if (groups <= 0) return;
   const index_t first = offsets[0], rows = offsets[groups] - first;
-  const Product<S> all{Op::N, op_w, rows, out, in,
-                       alpha, x,    in,   w,   op_w == Op::N ? out : in,
-                       beta,  y,    out};
+  const Product<S, C> all{Op::N, op_w, rows, out, in,
+                          alpha, x,    in,   w,   op_w == Op::N ? out : in,
+                          beta,  y,    out};
   if (all.empty()) return;
   count_flops(all.flops());
   const int threads = threads_for(all.flops());
@@ -142,7 +175,7 @@ void grouped_gemm(Op op_w, index_t groups, const index_t* offsets, index_t in,
     index_t g = std::upper_bound(offsets, offsets + groups, begin) - offsets - 1;
     for (index_t row = begin; row < end; ++g) {
       const index_t stop = std::min(end, offsets[g + 1]);
-      Product<S> p = all.tile(row, stop - row, 0, out);
+      Product<S, C> p = all.tile(row, stop - row, 0, out);
       p.b = w + g * in * out;
       compute(p);
       row = stop;
@@ -150,9 +183,9 @@ void grouped_gemm(Op op_w, index_t groups, const index_t* offsets, index_t in,
   });
 }
 
-template <class S>
+template <class S, class C>
 void grouped_gemm_weights(index_t groups, const index_t* offsets, index_t in, index_t out,
-                          S alpha, const S* x, const S* dy, S beta, S* dw) {
+                          Acc<S> alpha, const S* x, const S* dy, Acc<S> beta, C* dw) {
   if (groups <= 0 || in <= 0 || out <= 0) return;
   const index_t first = offsets[0], rows = offsets[groups] - first;
   const double flops = 2.0 * double(rows) * double(in) * double(out);
@@ -167,21 +200,23 @@ void grouped_gemm_weights(index_t groups, const index_t* offsets, index_t in, in
       const index_t row = offsets[g], count = offsets[g + 1] - row;
       const index_t middle = row - first + kWriteRows * g + (count + kWriteRows) / 2;
       if (middle * threads / total != part) continue;
-      compute(Product<S>{Op::T, Op::N, in, out, count, alpha, x + row * in, in,
-                         dy + row * out, out, beta, dw + g * in * out, out});
+      compute(Product<S, C>{Op::T, Op::N, in, out, count, alpha, x + row * in, in,
+                            dy + row * out, out, beta, dw + g * in * out, out});
     }
   });
 }
 
-#define CAPSTAN_MAKE(S)                                                               \
-  template void gemm<S>(Op, Op, index_t, index_t, index_t, S, const S*, index_t,      \
-                        const S*, index_t, S, S*, index_t);                           \
-  template void grouped_gemm<S>(Op, index_t, const index_t*, index_t, index_t, S,     \
-                                const S*, const S*, S, S*);                           \
-  template void grouped_gemm_weights<S>(index_t, const index_t*, index_t, index_t, S, \
-                                        const S*, const S*, S, S*);
-CAPSTAN_MAKE(double)
-CAPSTAN_MAKE(float)
+#define CAPSTAN_MAKE(S, C)                                                               \
+  template void gemm<S, C>(Op, Op, index_t, index_t, index_t, Acc<S>, const S*, index_t, \
+                           const S*, index_t, Acc<S>, C*, index_t);                      \
+  template void grouped_gemm<S, C>(Op, index_t, const index_t*, index_t, index_t,        \
+                                   Acc<S>, const S*, const S*, Acc<S>, C*);              \
+  template void grouped_gemm_weights<S, C>(index_t, const index_t*, index_t, index_t,    \
+                                           Acc<S>, const S*, const S*, Acc<S>, C*);
+CAPSTAN_MAKE(double, double)
+CAPSTAN_MAKE(float, float)
+CAPSTAN_MAKE(bf16, bf16)
+CAPSTAN_MAKE(bf16, float)
 #undef CAPSTAN_MAKE
 
 }  // namespace capstan::blas

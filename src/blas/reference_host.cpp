@@ -4,9 +4,9 @@
 
 namespace capstan::blas::reference {
 
-template <class S>
-void gemm(Op op_a, Op op_b, index_t m, index_t n, index_t k, S alpha, const S* a,
-          index_t lda, const S* b, index_t ldb, S beta, S* c, index_t ldc) {
+template <class S, class C>
+void gemm(Op op_a, Op op_b, index_t m, index_t n, index_t k, Acc<S> alpha, const S* a,
+          index_t lda, const S* b, index_t ldb, Acc<S> beta, C* c, index_t ldc) {
   for (index_t i = 0; i < m; ++i)
     for (index_t j = 0; j < n; ++j) {
       double sum = 0;
@@ -15,17 +15,19 @@ void gemm(Op op_a, Op op_b, index_t m, index_t n, index_t k, S alpha, const S* a
         const S y = op_b == Op::N ? b[p * ldb + j] : b[j * ldb + p];
         sum += double(x) * double(y);
       }
-      S& out = c[i * ldc + j];
-      const double before = beta == S(0) ? 0.0 : double(beta) * double(out);
-      out = S(double(alpha) * sum + before);
+      C& out = c[i * ldc + j];
+      const double before = beta == 0 ? 0.0 : double(beta) * double(out);
+      out = C(double(alpha) * sum + before);
     }
 }
 
-#define CAPSTAN_MAKE(S)                                                          \
-  template void gemm<S>(Op, Op, index_t, index_t, index_t, S, const S*, index_t, \
-                        const S*, index_t, S, S*, index_t);
-CAPSTAN_MAKE(double)
-CAPSTAN_MAKE(float)
+#define CAPSTAN_MAKE(S, C)                                                               \
+  template void gemm<S, C>(Op, Op, index_t, index_t, index_t, Acc<S>, const S*, index_t, \
+                           const S*, index_t, Acc<S>, C*, index_t);
+CAPSTAN_MAKE(double, double)
+CAPSTAN_MAKE(float, float)
+CAPSTAN_MAKE(bf16, bf16)
+CAPSTAN_MAKE(bf16, float)
 #undef CAPSTAN_MAKE
 
 }  // namespace capstan::blas::reference

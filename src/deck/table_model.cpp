@@ -112,9 +112,9 @@ std::vector<Key> block_keys() {
           .otherwise("float")
           .one_of({"double", "float", "bf16"})
           .fixed()
-          .doc("Type of weights and activations. Sums, statistics, masters and moments "
-               "are "
-               "double for double, float otherwise."),
+          .doc("Type of weights and activations. Sums, statistics, masters, moments and "
+               "gradients of weights are double for double, float otherwise: bf16 "
+               "weights are copies, rounded from the masters after every update."),
       text("recompute")
           .otherwise("none")
           .one_of({"none", "moe", "full"})

@@ -42,6 +42,6 @@ void adam_direction(const AdamStep& step, View1<const T> gradient, View1<T> m, V
                                       View1<T>);                                       \
   template void adam_direction<T>(const AdamStep&, View1<const T>, View1<T>, View1<T>, \
                                   View1<T>);
-CAPSTAN_INSTANTIATE(CAPSTAN_DIRECTIONS)
+CAPSTAN_INSTANTIATE_ACC(CAPSTAN_DIRECTIONS)
 
 }  // namespace capstan

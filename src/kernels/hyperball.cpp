@@ -75,11 +75,13 @@ void keep_and_move(index_t count, index_t size, View1<const double> factors,
       });
 }
 
-#define CAPSTAN_HYPERBALL(S)                                                        \
+#define CAPSTAN_HYPERBALL_SUMS(S)                                                   \
   template void hyperball_sums<S>(index_t, index_t, View1<const S>, View1<const S>, \
-                                  View1<double>, View1<double>);                    \
-  template void keep_and_move<S>(index_t, index_t, View1<const double>,             \
+                                  View1<double>, View1<double>);
+CAPSTAN_INSTANTIATE_ACC(CAPSTAN_HYPERBALL_SUMS)
+#define CAPSTAN_KEEP_AND_MOVE(S)                                        \
+  template void keep_and_move<S>(index_t, index_t, View1<const double>, \
                                  View1<const Acc<S>>, View1<Acc<S>>, View1<S>);
-CAPSTAN_INSTANTIATE(CAPSTAN_HYPERBALL)
+CAPSTAN_INSTANTIATE(CAPSTAN_KEEP_AND_MOVE)
 
 }  // namespace capstan

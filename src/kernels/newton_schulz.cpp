@@ -148,6 +148,6 @@ void newton_schulz(const BatchShape& shape, View1<T> x, View1<T> scratch,
 
 #define CAPSTAN_NEWTON_SCHULZ(S) \
   template void newton_schulz<S>(const BatchShape&, View1<S>, View1<S>, View1<double>);
-CAPSTAN_INSTANTIATE(CAPSTAN_NEWTON_SCHULZ)
+CAPSTAN_INSTANTIATE_ACC(CAPSTAN_NEWTON_SCHULZ)
 
 }  // namespace capstan

@@ -144,6 +144,6 @@ void quantile_bias(View2<const std::int32_t> counts, double lo, double hi, doubl
                                     View2<std::int32_t>);                           \
   template void quantile_bias<S>(View2<const std::int32_t>, double, double, double, \
                                  View1<Acc<S>>);
-CAPSTAN_INSTANTIATE(CAPSTAN_BALANCE)
+CAPSTAN_INSTANTIATE_ACC(CAPSTAN_BALANCE)
 
 }  // namespace capstan

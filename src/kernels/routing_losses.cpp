@@ -127,6 +127,6 @@ void sign_bias(View1<const std::int64_t> load, double rate, View1<Acc<S>> bias) 
       View2<const Acc<S>>, View1<const std::int32_t>, View2<const double>, double,   \
       double, View2<Acc<S>>);                                                        \
   template void sign_bias<S>(View1<const std::int64_t>, double, View1<Acc<S>>);
-CAPSTAN_INSTANTIATE(CAPSTAN_ROUTER_LOSSES)
+CAPSTAN_INSTANTIATE_ACC(CAPSTAN_ROUTER_LOSSES)
 
 }  // namespace capstan

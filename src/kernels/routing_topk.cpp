@@ -240,6 +240,6 @@ void route_backward(View2<const Acc<S>> logits, View2<const std::int32_t> expert
                                   View2<const Acc<S>>, View2<Acc<S>>, \
                                   View2<const std::int32_t>);
 // clang-format on
-CAPSTAN_INSTANTIATE(CAPSTAN_ROUTE)
+CAPSTAN_INSTANTIATE_ACC(CAPSTAN_ROUTE)
 
 }  // namespace capstan

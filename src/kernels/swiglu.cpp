@@ -78,7 +78,15 @@ void add(View1<const S> a, View1<const S> b, View1<S> y) {
 template <class S>
 void add_to(View1<const S> x, View1<S> y) {
   par_elements(
-      "add_to", y.extent(0), KOKKOS_LAMBDA(index_t i) { y(i) += x(i); });
+      "add_to", y.extent(0), KOKKOS_LAMBDA(index_t i) { y(i) = y(i) + x(i); });
+}
+
+template <class S>
+void round_to(View1<const Acc<S>> x, View1<S> y) {
+  const Acc<S>* from = x.data();
+  S* to = y.data();
+  par_elements(
+      "round_to", y.extent(0), KOKKOS_LAMBDA(index_t i) { to[i] = S(from[i]); });
 }
 
 template <class S>
@@ -97,8 +105,11 @@ index_t count_non_finite(View1<const S> x) {
                                    View1<S>, View1<S>, View1<S>);                  \
   template void add<S>(View1<const S>, View1<const S>, View1<S>);                  \
   template void add_to<S>(View1<const S>, View1<S>);                               \
-  template double sum_squares<S>(View1<const S>);                                  \
-  template index_t count_non_finite<S>(View1<const S>);
+  template void round_to<S>(View1<const Acc<S>>, View1<S>);
 CAPSTAN_INSTANTIATE(CAPSTAN_SWIGLU)
+#define CAPSTAN_SUMS(S)                           \
+  template double sum_squares<S>(View1<const S>); \
+  template index_t count_non_finite<S>(View1<const S>);
+CAPSTAN_INSTANTIATE_ACC(CAPSTAN_SUMS)
 
 }  // namespace capstan

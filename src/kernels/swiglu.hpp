@@ -20,6 +20,9 @@ void add(View1<const S> a, View1<const S> b, View1<S> y);
 /// y += x.
 template <class S>
 void add_to(View1<const S> x, View1<S> y);
+/// y = x, rounded to the storage type.
+template <class S>
+void round_to(View1<const Acc<S>> x, View1<S> y);
 /// Sum of squares in double, fixed order.
 template <class S>
 double sum_squares(View1<const S> x);

@@ -13,7 +13,7 @@ std::string layer_prefix(index_t layer) {
 
 template <class S>
 Block<S>::Block(const ModelShape& shape, const ParamStore<S>& params,
-                RouterState<S>& routers, const Grid& grid, index_t layer)
+                RouterState<Acc<S>>& routers, const Grid& grid, index_t layer)
     : recompute_(shape.recompute),
       conv_attn_(shape.sconv_attn),
       conv_moe_(shape.sconv_moe),

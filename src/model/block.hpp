@@ -9,8 +9,8 @@ namespace capstan {
 template <class S>
 class Block {
  public:
-  Block(const ModelShape& shape, const ParamStore<S>& params, RouterState<S>& routers,
-        const Grid& grid, index_t layer);
+  Block(const ModelShape& shape, const ParamStore<S>& params,
+        RouterState<Acc<S>>& routers, const Grid& grid, index_t layer);
 
   struct Saved {
     View2<const S> x;  ///< block input, held by the caller

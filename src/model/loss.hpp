@@ -25,10 +25,11 @@ class LossHead {
   void run(View2<const S> x, const DeviceBatch& batch, double scale, View2<S> d_x,
            LossSums& sums, Context& ctx) const;
   /// Logits [rows, V] of rows first .. first + rows of x, for sampling.
-  void logits(View2<const S> x, index_t first, View2<S> out, Context& ctx) const;
+  void logits(View2<const S> x, index_t first, View2<Acc<S>> out, Context& ctx) const;
 
  private:
   index_t block_rows() const;
+  View2<S> gradient_memory(View2<Acc<S>> logits, bool gradient, Arena& arena) const;
   NormGate<S> norm_;
   Tensor<S> head_;
   Acc<S> z_coefficient_;

@@ -31,7 +31,7 @@ class Model {
   const ModelShape& shape() const { return shape_; }
   const Stage& stage() const { return stage_; }
   ParamStore<S>& params() { return params_; }
-  RouterState<S>& routers() { return routers_; }
+  RouterState<Acc<S>>& routers() { return routers_; }
 
   /// Zeroes gradients and step statistics. `valid_tokens`: those of the step on all
   /// ranks that are no padding.
@@ -85,7 +85,7 @@ class Model {
   const Grid& grid_;
   Stage stage_;
   ParamStore<S> params_;
-  RouterState<S> routers_;
+  RouterState<Acc<S>> routers_;
   Tensor<S> table_;
   std::optional<NormGate<S>> embed_norm_;
   std::vector<Block<S>> blocks_;

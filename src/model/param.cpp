@@ -2,6 +2,7 @@
 
 #include "base/parallel.hpp"
 #include "base/rng.hpp"
+#include "kernels/swiglu.hpp"
 #include "model/stage.hpp"
 
 namespace capstan {
@@ -146,13 +147,8 @@ View1<Acc<S>> ParamStore<S>::expert_gradients() const {
 template <class S>
 void ParamStore<S>::refresh_weights() {
   if constexpr (!std::is_same_v<S, Acc<S>>) {
-    for (std::size_t i = 0; i < slots_.size(); ++i) {
-      const auto from = owned_masters(i);
-      const auto to = owned_part(weights_, i);
-      par_for(
-          "refresh_weights", owned_size(i),
-          KOKKOS_LAMBDA(index_t k) { to(k) = S(from(k)); });
-    }
+    for (std::size_t i = 0; i < slots_.size(); ++i)
+      round_to<S>(owned_masters(i), owned_part(weights_, i));
   }
 }
 

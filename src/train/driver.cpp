@@ -68,9 +68,10 @@ Exit build_and_run(const CommandLine& line, const Deck& deck, int threads,
                                 static_cast<int>(deck.integer("grid/expert")));
   install_signal_handlers();
   Context ctx(world.rank());
-  return deck.text("model/scalar") == "double"
-             ? run_mode<double>(line, deck, grid, threads, ctx)
-             : run_mode<float>(line, deck, grid, threads, ctx);
+  const std::string& scalar = deck.text("model/scalar");
+  if (scalar == "double") return run_mode<double>(line, deck, grid, threads, ctx);
+  if (scalar == "bf16") return run_mode<bf16>(line, deck, grid, threads, ctx);
+  return run_mode<float>(line, deck, grid, threads, ctx);
 }
 
 std::string not_served(const CommandLine& line) {
@@ -137,11 +138,11 @@ Exit export_model(const CommandLine& line, const Comm& world) {
 std::string config_text() {
   const BuildInfo& info = build_info();
   return format(
-      "capstan %s (%s), %s build\ncompiler   %s\nKokkos     %s\nGEMM float %s\n"
-      "GEMM double %s\nMPI        %s; %s\nHDF5       %s\nCUDA       %s\n",
+      "capstan %s (%s), %s build\ncompiler   %s\nKokkos     %s\nGEMM bf16  %s\n"
+      "GEMM float %s\nGEMM double %s\nMPI        %s; %s\nHDF5       %s\nCUDA       %s\n",
       info.version, info.commit, info.build_type, info.compiler, info.kokkos,
-      blas::backend_float(), blas::backend_double(), info.mpi, comm_version().c_str(),
-      hdf5_version().c_str(), info.cuda);
+      blas::backend_bf16(), blas::backend_float(), blas::backend_double(), info.mpi,
+      comm_version().c_str(), hdf5_version().c_str(), info.cuda);
 }
 
 int report_failure(const Comm& world, Exit code, const std::string& text) {

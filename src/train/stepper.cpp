@@ -59,7 +59,7 @@ void Stepper<S>::count_tokens(const std::vector<Batch>& batches,
 /// needs them before the first backward pass.
 template <class S>
 void Stepper<S>::count_assignments(const std::vector<Batch>& batches) {
-  RouterState<S>& routers = state_.model.routers();
+  RouterState<Acc<S>>& routers = state_.model.routers();
   if (!routers.counts_first(static_cast<index_t>(batches.size()))) return;
   pipeline_.count(batches);
   routers.share_counts(grid_);

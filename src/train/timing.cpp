@@ -120,7 +120,7 @@ double measure_gemm_peak() {
   return best;
 }
 
-template double measure_gemm_peak<double>();
-template double measure_gemm_peak<float>();
+#define CAPSTAN_PEAK(S) template double measure_gemm_peak<S>();
+CAPSTAN_INSTANTIATE(CAPSTAN_PEAK)
 
 }  // namespace capstan

@@ -18,18 +18,18 @@ void experts_forward(const ExpertWeights<S>& w, const std::vector<index_t>& offs
   const index_t* rows = offsets.data();
   {
     const Region region(ctx.timers, "experts_gemm");
-    grouped_gemm<S>(Op::N, w.count, rows, w.in, w.width, S(1), x.data(), w.gate.w.data(),
-                    S(0), gate.data());
-    grouped_gemm<S>(Op::N, w.count, rows, w.in, w.width, S(1), x.data(), w.up.w.data(),
-                    S(0), up.data());
+    grouped_gemm<S>(Op::N, w.count, rows, w.in, w.width, 1, x.data(), w.gate.w.data(), 0,
+                    gate.data());
+    grouped_gemm<S>(Op::N, w.count, rows, w.in, w.width, 1, x.data(), w.up.w.data(), 0,
+                    up.data());
   }
   {
     const Region region(ctx.timers, "swiglu");
     swiglu<S>(flat(gate), flat(up), flat(h));
   }
   const Region region(ctx.timers, "experts_gemm");
-  grouped_gemm<S>(Op::N, w.count, rows, w.width, w.in, S(1), h.data(), w.down.w.data(),
-                  S(0), y.data());
+  grouped_gemm<S>(Op::N, w.count, rows, w.width, w.in, 1, h.data(), w.down.w.data(), 0,
+                  y.data());
 }
 
 template <class S>
@@ -42,25 +42,25 @@ void experts_backward(const ExpertWeights<S>& w, const std::vector<index_t>& off
   const index_t* rows = offsets.data();
   {
     const Region region(ctx.timers, "experts_gemm");
-    grouped_gemm<S>(Op::T, w.count, rows, w.in, w.width, S(1), dy.data(), w.down.w.data(),
-                    S(0), dh.data());
+    grouped_gemm<S>(Op::T, w.count, rows, w.in, w.width, 1, dy.data(), w.down.w.data(), 0,
+                    dh.data());
   }
   {
     const Region region(ctx.timers, "swiglu");
     swiglu_backward<S>(flat(gate), flat(up), flat(dh), flat(gate), flat(up), flat(h));
   }
   const Region region(ctx.timers, "experts_gemm");
-  const S beta = add ? S(1) : S(0);
-  grouped_gemm_weights<S>(w.count, rows, w.width, w.in, S(1), h.data(), dy.data(), beta,
-                          w.down.d.data());
-  grouped_gemm_weights<S>(w.count, rows, w.in, w.width, S(1), x.data(), gate.data(), beta,
-                          w.gate.d.data());
-  grouped_gemm_weights<S>(w.count, rows, w.in, w.width, S(1), x.data(), up.data(), beta,
-                          w.up.d.data());
-  grouped_gemm<S>(Op::T, w.count, rows, w.width, w.in, S(1), gate.data(), w.gate.w.data(),
-                  S(0), dx.data());
-  grouped_gemm<S>(Op::T, w.count, rows, w.width, w.in, S(1), up.data(), w.up.w.data(),
-                  S(1), dx.data());
+  const Acc<S> beta = add ? 1 : 0;
+  grouped_gemm_weights<S, Acc<S>>(w.count, rows, w.width, w.in, 1, h.data(), dy.data(),
+                                  beta, w.down.d.data());
+  grouped_gemm_weights<S, Acc<S>>(w.count, rows, w.in, w.width, 1, x.data(), gate.data(),
+                                  beta, w.gate.d.data());
+  grouped_gemm_weights<S, Acc<S>>(w.count, rows, w.in, w.width, 1, x.data(), up.data(),
+                                  beta, w.up.d.data());
+  grouped_gemm<S>(Op::T, w.count, rows, w.width, w.in, 1, gate.data(), w.gate.w.data(), 0,
+                  dx.data());
+  grouped_gemm<S>(Op::T, w.count, rows, w.width, w.in, 1, up.data(), w.up.w.data(), 1,
+                  dx.data());
 }
 
 #define CAPSTAN_EXPERTS(S)                                                               \

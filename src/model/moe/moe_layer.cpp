@@ -19,11 +19,23 @@ void round_to_bf16(View1<T> x) {
       KOKKOS_LAMBDA(index_t i) { x(i) = T(float(bf16(float(x(i))))); });
 }
 
+/// x as products take it: itself, or a rounded copy in the arena.
+template <class S>
+View2<S> stored(View2<Acc<S>> x, Context& ctx) {
+  if constexpr (std::is_same_v<S, Acc<S>>) {
+    return x;
+  } else {
+    const auto y = ctx.arena.take2<S>("router_scratch", x.extent(0), x.extent(1));
+    round_to<S>(flat(x), flat(y));
+    return y;
+  }
+}
+
 }  // namespace
 
 template <class S>
 MoeLayer<S>::MoeLayer(const ModelShape& shape, const ParamStore<S>& params,
-                      RouterState<S>& routers, const Grid& grid, index_t layer)
+                      RouterState<Acc<S>>& routers, const Grid& grid, index_t layer)
     : shape_(shape),
       routers_(&routers),
       grid_(&grid),
@@ -77,8 +89,8 @@ void MoeLayer<S>::forward_router(View2<const S> x, const DeviceBatch& batch, Pas
   }
   linear<S>(x, router_.matrix(), s.logits);
   if (shape_.router_bf16_out) round_to_bf16(flat(s.logits));
-  route<S>(s.logits, routers_->bias(layer_), batch.segments, score(),
-           Acc<S>(shape_.score_sum), s.experts, s.weights, alpha, s.next);
+  route<Acc<S>>(s.logits, routers_->bias(layer_), batch.segments, score(),
+                Acc<S>(shape_.score_sum), s.experts, s.weights, alpha, s.next);
   if (pass == Pass::train) {
     routers_->record(layer_, batch, s.experts, s.logits, *grid_, ctx);
   } else if (pass == Pass::count) {
@@ -111,8 +123,8 @@ void MoeLayer<S>::make_plan(const DeviceBatch& batch, Pass pass, Saved& s,
   s.plan = make_dispatch(spec, a, *grid_, ctx);
   const Region region(ctx.timers, "dispatch_plan");
   if (spill)
-    spill_weights<S>(s.logits, s.experts, s.routed, score(), Acc<S>(shape_.score_sum),
-                     s.weights);
+    spill_weights<Acc<S>>(s.logits, s.experts, s.routed, score(),
+                          Acc<S>(shape_.score_sum), s.weights);
 }
 
 /// source [T, Z] -> s.returned, rows of the send list.
@@ -274,11 +286,12 @@ void MoeLayer<S>::backward_router(View2<const S> x, const DeviceBatch& batch,
   const ArenaScope scope(ctx.arena);
   const auto d_logits =
       ctx.arena.take2<Acc<S>>("router_scratch", x.extent(0), shape_.experts);
-  route_backward<S>(s.logits, s.experts, s.weights, score(), Acc<S>(shape_.score_sum),
-                    d_weights, d_logits, s.routed);
+  route_backward<Acc<S>>(s.logits, s.experts, s.weights, score(),
+                         Acc<S>(shape_.score_sum), d_weights, d_logits, s.routed);
   routers_->add_gradient(layer_, batch, s.experts, s.logits, d_logits, ctx);
-  linear_weight<S>(x, d_logits, router_.d_matrix());
-  linear_input<S>(d_logits, router_.matrix(), dx, true);
+  const View2<S> d = stored<S>(d_logits, ctx);
+  linear_weight<S>(x, d, router_.d_matrix());
+  linear_input<S>(d, router_.matrix(), dx, true);
 }
 
 template <class S>

@@ -23,8 +23,8 @@ constexpr bool forward_only(Pass pass) {
 template <class S>
 class MoeLayer {
  public:
-  MoeLayer(const ModelShape& shape, const ParamStore<S>& params, RouterState<S>& routers,
-           const Grid& grid, index_t layer);
+  MoeLayer(const ModelShape& shape, const ParamStore<S>& params,
+           RouterState<Acc<S>>& routers, const Grid& grid, index_t layer);
 
   struct Saved {
     /// [T, K] as chosen, the choices after them (spill), and after spill: the weights are
@@ -65,7 +65,7 @@ class MoeLayer {
   Score score() const { return shape_.softmax ? Score::softmax : Score::sigmoid; }
 
   ModelShape shape_;
-  RouterState<S>* routers_;
+  RouterState<Acc<S>>* routers_;
   const Grid* grid_;
   index_t layer_;  ///< row of RouterState
   Tensor<S> router_, latent_down_, latent_norm_, latent_up_;

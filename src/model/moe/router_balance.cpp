@@ -198,6 +198,6 @@ void RouterState<S>::quantile_balance(const Grid& grid, std::int64_t assignments
       View2<Acc<S>>, Context&) const;                                                \
   template RouterTerms RouterState<S>::terms(const Grid&) const;                     \
   template void RouterState<S>::set_bias(const Grid&, RouterReport&);
-CAPSTAN_INSTANTIATE(CAPSTAN_ROUTER_BALANCE)
+CAPSTAN_INSTANTIATE_ACC(CAPSTAN_ROUTER_BALANCE)
 
 }  // namespace capstan

@@ -181,6 +181,6 @@ RouterReport gather_layers(const RouterReport& own, const Comm& pipeline) {
 }
 
 #define CAPSTAN_ROUTER_STATE(S) template class RouterState<S>;
-CAPSTAN_INSTANTIATE(CAPSTAN_ROUTER_STATE)
+CAPSTAN_INSTANTIATE_ACC(CAPSTAN_ROUTER_STATE)
 
 }  // namespace capstan

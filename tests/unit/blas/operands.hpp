@@ -41,13 +41,27 @@ std::vector<S> uniform(index_t n, std::uint64_t seed) {
   return v;
 }
 
-/// Relative rounding unit of S.
+/// Types of the operands and the result of a product.
+template <class Operand, class Result = Operand>
+struct Types {
+  using S = Operand;
+  using C = Result;
+};
+
+template <class T>
+std::vector<double> widened(const std::vector<T>& v) {
+  return std::vector<double>(v.begin(), v.end());
+}
+
+/// Relative rounding unit of S: that of its sums for operands, its own for results.
 template <class S>
-constexpr double kUnit = sizeof(S) == 4 ? 6e-8 : 1.2e-16;
+constexpr double kUnit = sizeof(S) == 8 ? 1.2e-16 : 6e-8;
+template <class S>
+constexpr double kRounding = sizeof(S) == 2 ? 0x1p-8 : kUnit<S>;
 
 /// The largest |a - b|; infinity when an element of a is not finite.
-template <class S>
-double distance(const std::vector<S>& a, const std::vector<S>& b) {
+template <class S, class T>
+double distance(const std::vector<S>& a, const std::vector<T>& b) {
   if (a.size() != b.size()) return INFINITY;
   double worst = 0;
   for (std::size_t i = 0; i < a.size(); ++i) {
@@ -57,10 +71,13 @@ double distance(const std::vector<S>& a, const std::vector<S>& b) {
   return worst;
 }
 
-/// The bound on the error of a sum of k products of values in (-1, 1).
-template <class S>
-double bound(index_t k) {
-  return 4 * kUnit<S> * (double(k) + 4);
+/// The bound on the error of a sum of k products of values in (-1, 1), stored as C: the
+/// sum's, and one rounding of the largest of the exact `results`.
+template <class S, class C = S>
+double bound(index_t k, const std::vector<double>& results = {}) {
+  double largest = 0;
+  for (const double x : results) largest = std::fmax(largest, std::fabs(x));
+  return 4 * kUnit<S> * (double(k) + 4) + kRounding<C> * largest;
 }
 
 /// Sets the number of threads of products while it lives.

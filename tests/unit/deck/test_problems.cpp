@@ -149,9 +149,9 @@ TEST(Rules, SoundNeighboursPass) {
 TEST(Support, WhatCannotRunIsNamed) {
   EXPECT_TRUE(unsupported(Deck::parse(kLeast, "x")).empty());
   for (const char* setting :
-       {"grid/stages_per_rank=2", "model/scalar=bf16", "optimizer/ns_precision=bf16",
-        "mixture1/files=a", "memory/dense=sharded", "memory/optimizer=host",
-        "memory/carry=host", "checkpoint/ranks_per_file=2", "data/tokenizer=t.json"}) {
+       {"grid/stages_per_rank=2", "optimizer/ns_precision=bf16", "mixture1/files=a",
+        "memory/dense=sharded", "memory/optimizer=host", "memory/carry=host",
+        "checkpoint/ranks_per_file=2", "data/tokenizer=t.json"}) {
     const auto lines = unsupported(Deck::parse(kLeast, "x", {setting}));
     ASSERT_EQ(lines.size(), 1u) << setting;
     const std::string path(setting, 0, std::string(setting).find('='));
@@ -162,6 +162,18 @@ TEST(Support, WhatCannotRunIsNamed) {
   EXPECT_GE(unsupported(hero).size(), 4u);
   EXPECT_THROW(refuse("cannot run", unsupported(hero)), Error);
   EXPECT_NO_THROW(refuse("cannot run", {}));
+}
+
+TEST(Support, IdsInBf16RowsReachTo256Experts) {
+  const auto lines = [](std::vector<std::string> more) {
+    more.insert(more.end(), {"model/scalar=bf16", "moe/experts=512"});
+    return unsupported(Deck::parse(kLeast, "x", more));
+  };
+  EXPECT_TRUE(lines({"moe/transport=cells"}).empty());
+  EXPECT_TRUE(lines({"moe/transport=pooled_wave", "grid/expert=2"}).empty());
+  const auto refused = lines({"moe/transport=pooled_wave"});
+  ASSERT_EQ(refused.size(), 1u);
+  EXPECT_TRUE(contains(refused[0], "moe/transport = pooled_wave")) << refused[0];
 }
 
 TEST(Support, WhatARunNeeds) {

@@ -19,13 +19,16 @@ template <class S>
 Result run(index_t width, const Values& logits, const Ints& targets, double scale,
            double z_coefficient, bool gradient) {
   const index_t rows = static_cast<index_t>(targets.size());
-  const auto x = view2<S>(rows, width, logits);
+  const auto x = view2<Acc<S>>(rows, width, logits);
+  View2<S> d("d", gradient ? rows : 0, width);  // else in place
+  if constexpr (std::is_same_v<S, Acc<S>>) {
+    if (gradient) d = x;
+  }
   View1<Acc<S>> ce("ce", rows), z("z", rows);
   fill(ce, Acc<S>(NAN));
   fill(z, Acc<S>(NAN));
-  cross_entropy<S>(x, view_ints(targets), Acc<S>(scale), Acc<S>(z_coefficient), gradient,
-                   ce, z);
-  return {values(ce), values(z), values(x)};
+  cross_entropy<S>(x, view_ints(targets), Acc<S>(scale), Acc<S>(z_coefficient), d, ce, z);
+  return {values(ce), values(z), gradient ? values(d) : values(x)};
 }
 
 /// The definition in long double, without subtracting a maximum.

@@ -99,9 +99,10 @@ struct Rig {
       Values v = values(part);
       const Values noise = normal_values(slot.size(), stream_of(slot.spec.name), 0.2);
       for (std::size_t i = 0; i < v.size(); ++i) v[i] += noise[i];
-      const std::vector<S> typed(v.begin(), v.end());
-      copy_to_device<S>(typed.data(), part.data(), slot.size());
+      const std::vector<Acc<S>> typed(v.begin(), v.end());
+      copy_to_device<Acc<S>>(typed.data(), part.data(), slot.size());
     }
+    model.params().refresh_weights();
   }
   /// Runs forward and backward; returns the loss whose gradient was taken. Collective.
   double train(int micro_batches = 1) {
@@ -109,7 +110,7 @@ struct Rig {
     const auto valid = std::count_if(host.segments.begin(), host.segments.end(),
                                      [](std::int32_t s) { return s >= 0; });
     model.begin_step(valid);
-    RouterState<S>& routers = model.routers();
+    RouterState<Acc<S>>& routers = model.routers();
     if (routers.counts_first(micro_batches)) {
       each_part(micro_batches, [&](const DeviceBatch& b) { model.count(b, ctx); });
       routers.share_counts(grid);

@@ -85,10 +85,11 @@ struct Swiglu {
 };
 template <class S>
 Swiglu swiglu_pass() {
-  const auto g = flat(matrix<S>(1, 3)), u = flat(matrix<S>(2)), dy = flat(matrix<S>(3));
-  const auto y = flat(matrix<S>(4)), d_gate = flat(matrix<S>(5));
-  const auto d_up = flat(matrix<S>(6)), again = flat(matrix<S>(7));
-  const auto sum = flat(matrix<S>(8)), added = flat(matrix<S>(9));
+  const auto made = [](std::uint64_t seed) {
+    return view1<S>(bf16_values(kSize, seed, seed == 1 ? 3 : 1));
+  };
+  const auto g = made(1), u = made(2), dy = made(3), y = made(4), d_gate = made(5);
+  const auto d_up = made(6), again = made(7), sum = made(8), added = made(9);
   swiglu<S>(g, u, y);
   swiglu_backward<S>(g, u, dy, d_gate, d_up, again);
   add<S>(g, u, sum);

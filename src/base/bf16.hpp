@@ -26,9 +26,9 @@ struct bf16 {
       float f;
       std::uint32_t u;
     } v{x};
-    const bool nan = (v.u & 0x7fffffffu) > 0x7f800000u;
     const std::uint32_t rounded = v.u + 0x7fffu + ((v.u >> 16) & 1u);
-    bits = static_cast<std::uint16_t>(nan ? (v.u >> 16) | 0x40u : rounded >> 16);
+    const std::uint32_t kept = x != x ? v.u | 0x400000u : rounded;  // NaN stays NaN
+    bits = static_cast<std::uint16_t>(kept >> 16);
   }
   CAPSTAN_BOTH operator float() const {
     union {

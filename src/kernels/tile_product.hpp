@@ -111,4 +111,24 @@ inline void tile_product(const HostTeam&, index_t m, index_t n, Operand<E> a, co
   }
 }
 
+/// Hosts, operand in bf16: widened first, once, rather than at each of its B / kAcross
+/// uses. One of its strides is 1.
+template <int B>
+inline void tile_product(const HostTeam& team, index_t m, index_t n, Operand<bf16> a,
+                         const float* b, float* c, bool add) {
+  constexpr index_t kMost = 64 * 256;
+  alignas(kPackBytes) float wide[kMost];
+  if (m * n > kMost) return tile_product_any<B>(team, m, n, a, b, c, add);
+  const bool rows = a.col == 1;
+  const index_t lines = rows ? m : n, length = rows ? n : m, step = rows ? a.row : a.col;
+  for (index_t i = 0; i < lines; ++i) {
+    const bf16* from = a.at + i * step;
+    float* to = wide + i * length;
+#pragma omp simd
+    for (index_t j = 0; j < length; ++j) to[j] = from[j];
+  }
+  const Operand<float> widened{wide, rows ? n : 1, rows ? 1 : m};
+  tile_product<B>(team, m, n, widened, b, c, add);
+}
+
 }  // namespace capstan

@@ -124,9 +124,9 @@ void Model<S>::add_loss(View2<const S> x, const DeviceBatch& batch, LossSums& su
 template <class S>
 std::vector<double> Model<S>::logits(View2<const S> x, index_t position, Context& ctx) {
   const ArenaScope scope(ctx.arena);
-  const auto row = ctx.arena.take2<S>("head", 1, shape_.vocab);
+  const auto row = ctx.arena.take2<Acc<S>>("head", 1, shape_.vocab);
   head_->logits(x, position, row, ctx);
-  const auto values = to_host<S>(flat(row));
+  const auto values = to_host<Acc<S>>(flat(row));
   return std::vector<double>(values.begin(), values.end());
 }
 

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""The price of expert parallelism on the desk: inputs/bench/desk.deck, its claims checked.
+"""The price of expert parallelism on the desk deck (inputs/bench), its claims checked.
 
     run_exchange.py CAPSTAN BENCH_DISPATCH [--pairs 5] [--steps 12] [--only speed,...]
 

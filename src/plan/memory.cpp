@@ -2,8 +2,10 @@
 
 #include <algorithm>
 
-#include "model/moe/exchange_size.hpp"
+#include "kernels/newton_schulz.hpp"
 #include "optim/ownership.hpp"
+#include "optim/shard.hpp"
+#include "plan/activations.hpp"
 
 namespace capstan {
 namespace {
@@ -72,13 +74,6 @@ std::vector<MemoryLine> stage_memory(const Deck& deck, const ModelShape& shape,
   out.push_back({"gradients", local * bytes.sum, 0});
   out.push_back({"moments", host ? 0 : moments, host ? moments : 0});
   out.push_back({"router_logits", layers * tokens * (shape.experts + 1) * bytes.sum, 0});
-  // Layer inputs are kept until backward; with recompute = full nothing else is.
-  if (shape.recompute == Recompute::full) {
-    const index_t kept = layers * (tokens / deck.integer("grid/micro_batches")) *
-                         shape.hidden * bytes.weight;
-    const bool away = deck.text("memory/carry") == "host";
-    out.push_back({"carry", away ? 0 : kept, away ? kept : 0});
-  }
   index_t router = layers * (shape.experts * (bytes.sum + 16) + 8) + tokens * 4 + 16;
   if (shape.balance == Balance::qb) router += shape.experts * shape.qb_bins * 4;
   if (shape.balance == Balance::sign) router += layers * shape.experts * 8;
@@ -89,12 +84,53 @@ std::vector<MemoryLine> stage_memory(const Deck& deck, const ModelShape& shape,
   }
   out.push_back({"router", router, 0});
   // Of one layer at a time, in both directions.
-  const index_t part = tokens / deck.integer("grid/micro_batches");
-  const ExchangeSize e = exchange_size(shape.transport, part, shape.top_k, shape.experts,
-                                       expert, shape.latent());
+  const ExchangeSize e =
+      even_exchange(shape, tokens / deck.integer("grid/micro_batches"), expert);
   if (e.travels)
     out.push_back({"exchange", e.lane_elements(shape.latent()) * bytes.weight, 0});
   return out;
+}
+
+/// Working arrays of the update of the largest tensor, and of the moves of sharded state.
+index_t update_scratch(const Deck& deck, const std::vector<ParamSpec>& list,
+                       const StageParams& p) {
+  const index_t sum = bytes_of(deck.text("model/scalar")).sum;
+  const bool whole = deck.text("memory/optimizer") == "replicated";
+  const index_t data = deck.integer("grid/data"), n_expert = deck.integer("grid/expert");
+  const auto groups = groups_from_deck(deck);
+  const index_t moved = std::min(kShardBucket, std::max(p.dense, p.expert));
+  index_t most = whole || data * n_expert == 1 ? 0 : 2 * moved * sum;
+  for (const ParamSpec& spec : list) {
+    const OptimizerKind kind = groups[group_of(groups, spec.name)].kind;
+    const std::size_t axes = spec.shape.size();
+    if (!orthogonalises(kind) || axes < 2) continue;
+    BatchShape m{1, spec.shape[axes - 2], spec.shape[axes - 1]};
+    m.count = spec.size() / m.size() / (spec.expert ? n_expert : 1);
+    if (spec.expert && !whole) m.count = ceil_div(m.count, data);
+    most = std::max(most, (m.count * m.size() + newton_schulz_scratch(m)) * sum);
+  }
+  return most;
+}
+
+/// What comes and goes within a step, in the fuller of its two halves.
+void add_activations(const Deck& deck, const ModelShape& shape,
+                     const std::vector<ParamSpec>& list, const StageParams& params,
+                     StageWork work, std::vector<MemoryLine>& lines) {
+  const Bytes bytes = bytes_of(deck.text("model/scalar"));
+  const index_t micro = deck.integer("grid/micro_batches");
+  work.n_expert = deck.integer("grid/expert");
+  work.tokens = deck.integer("batch/sequences") * shape.seq_len /
+                (deck.integer("grid/data") * work.n_expert * micro);
+  work.in_flight = std::min(work.in_flight, micro);
+  work.weight_bytes = bytes.weight;
+  work.sum_bytes = bytes.sum;
+  const ActivationMemory m = activation_memory(shape, work);
+  const bool host = deck.text("memory/carry") == "host";
+  const index_t passes = (host ? 0 : m.carry) + m.saved + m.scratch;
+  const index_t update = update_scratch(deck, list, params);
+  lines.push_back({"carry", host ? 0 : m.carry, host ? m.carry : 0});
+  lines.push_back({"saved", m.saved, 0});
+  lines.push_back({"scratch", m.scratch + std::max<index_t>(0, update - passes), 0});
 }
 
 index_t total(const std::vector<MemoryLine>& lines) {
@@ -130,8 +166,11 @@ std::vector<MemoryLine> memory_per_rank(const Deck& deck, const ModelShape& shap
   const index_t stages = deck.integer("grid/pipe");
   for (index_t i = 0; i < stages; ++i) {
     const Stage stage = stage_of(shape, stages, i);
-    auto lines =
-        stage_memory(deck, shape, stage_params(deck, list, stage), stage.layers.count());
+    const StageParams params = stage_params(deck, list, stage);
+    auto lines = stage_memory(deck, shape, params, stage.layers.count());
+    StageWork work{stage.layers.first, stage.layers.last, stage.first, stage.last};
+    work.in_flight = stages - i;
+    add_activations(deck, shape, list, params, work, lines);
     if (total(lines) > total(fullest)) fullest = std::move(lines);
   }
   return fullest;

@@ -29,8 +29,8 @@ StageParams stage_params(const Deck& deck, const std::vector<ParamSpec>& list,
                          const Stage& stage);
 
 /// Weights (where apart from the masters), masters, gradients, moments and router state,
-/// the largest over pipeline stages. Activations and exchange buffers are not counted
-/// yet.
+/// carried inputs of the layers, what they save, and working arrays, the largest over
+/// pipeline stages.
 std::vector<MemoryLine> memory_per_rank(const Deck& deck, const ModelShape& shape,
                                         const std::vector<ParamSpec>& list);
 

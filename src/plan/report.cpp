@@ -71,7 +71,7 @@ void put_fit(std::string& out, const Plan& p) {
 }
 
 void put_memory(std::string& out, const Plan& p) {
-  put(out, "\nMemory of the fullest rank in MiB, without a layer's working memory:\n");
+  put(out, "\nMemory of the fullest rank in MiB, experts evenly loaded:\n");
   put(out, "  %-16s %14s %14s\n", "name", "device_mib", "host_mib");
   for (const auto& line : p.memory) {
     put(out, "  %-16s %14.1f %14.1f\n", line.name.c_str(), mib(line.device),

@@ -91,7 +91,7 @@ TEST(Fit, RacksOfTheReferenceRun) {
   };
   // The global batch stays: fewer racks cut it into more micro-batches. One rack is
   // decided by the router logits of the whole step.
-  for (const Case& c : {Case{"1", "11", "router_logits"},
+  for (const Case& c : {Case{"1", "22", "router_logits"},
                         {"2", "11", "gradients"},
                         {"4", "4", "gradients"},
                         {"11", "1", "carry"}}) {

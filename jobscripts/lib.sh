@@ -1,7 +1,8 @@
 # Sourced by the job scripts: plan, submit, run, stop before the time limit, requeue.
 #
 # A job script sets `job_name`, `job_decks` (array) and `job_registers` (true: the deck
-# must carry an <experiment>), then calls  job_main "$@".  Its options:
+# must carry an <experiment>), may define job_prepare (what the run needs, after the plan),
+# then calls  job_main "$@".  Its options:
 #   -s SITE   jobscripts/sites/SITE.env, or the path of such a file
 #   -d RUN    run directory, relative to the repository      (default runs/<job_name>)
 #   -i DECK   one more deck on top of the script's own; may be repeated
@@ -39,6 +40,7 @@ job_main() {
     plan) job_plan ;;
     *)
       job_plan
+      if declare -F job_prepare >/dev/null; then job_prepare; fi
       if [ -n "${SLURM_JOB_ID:-}" ] || [ "$site_scheduler" = none ]; then
         job_run
       else

@@ -25,4 +25,9 @@ job_name=smoke
 job_site=plain
 job_decks=(inputs/quickstart.deck)
 job_registers=false
+
+job_prepare() {
+  [[ " ${overrides[*]} " != *" data/files="* ]] || return 0
+  [ -f runs/data/corpus.idx ] || jobscripts/corpus.sh runs/data "$site_capstan-prep"
+}
 job_main "$@"

@@ -1,8 +1,8 @@
 # Sourced by the job scripts: plan, submit, run, stop before the time limit, requeue.
 #
 # A job script sets `job_name`, `job_decks` (array) and `job_registers` (true: the deck
-# must carry an <experiment>), may define job_prepare (what the run needs, after the plan),
-# then calls  job_main "$@".  Its options:
+# must carry an <experiment>), may define job_prepare (what the run needs, after the
+# plan), then calls  job_main "$@".  Its options:
 #   -s SITE   jobscripts/sites/SITE.env, or the path of such a file
 #   -d RUN    run directory, relative to the repository      (default runs/<job_name>)
 #   -i DECK   one more deck on top of the script's own; may be repeated

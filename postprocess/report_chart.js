@@ -217,7 +217,8 @@ class Chart {
   }
   drawAxes(svg, y0, y1) {
     const {X, Y, x0, x1, width, height, frame, inner} = this.scale;
-    const ys = this.spec.log ? logTicks(y0, y1) : ticks(y0, y1, 4);
+    let ys = this.spec.log ? logTicks(y0, y1) : ticks(y0, y1, 4);
+    if (ys.length < 2) ys = ticks(y0, y1, 4);
     for (const v of ys) {
       svg.append(make('line', {
         x1: frame.left,
@@ -325,7 +326,11 @@ class Chart {
   drawMarks(plot) {
     // One path a colour: a long run has thousands of checkpoints.
     const {X, frame, inner} = this.scale, bottom = frame.top + inner.h, paths = {};
-    RUNS.forEach((run, r) => run.events.list.forEach(([step, tokens, kind]) => {
+    const places = run =>
+        [...run.events.list.filter(e => LOUD[e[2]]),
+         ...Object.entries(run.events.marks)
+             .flatMap(([kind, list]) => list.map(place => [...place, kind]))];
+    RUNS.forEach((run, r) => places(run).forEach(([step, tokens, kind]) => {
       if (VIEW.kinds.has(kind)) return;
       const x = X(VIEW.x === 'step' ? step : tokens).toFixed(1), loud = LOUD[kind];
       const ink = loud && !ONE ? color(r) : `var(${loud || '--other'})`;

@@ -150,7 +150,8 @@ def layer_maps(run):
 
 
 def events(run):
-    """Every event on the time axis; the list keeps the newest ones and all loud ones."""
+    """Every event on the time axis (quiet ones at most once a bin, in `marks`); the list
+    keeps the newest ones and the loud ones."""
     marks = [[e.step, e.tokens, e.kind, e.text, e.segment] for e in run.events]
     loud = [m for m in marks if m[2] in LOUD]
     quiet = [m for m in marks if m[2] not in LOUD]
@@ -158,7 +159,12 @@ def events(run):
     counts = {}
     for mark in marks:
         counts[mark[2]] = counts.get(mark[2], 0) + 1
-    return {"list": kept, "counts": counts, "all": len(marks)}
+    last = max(1, max((m[0] for m in quiet), default=1))
+    thinned = {(m[2], m[0] * POINTS // last): [m[0], m[1]] for m in quiet}
+    places = {}
+    for (kind, _), place in thinned.items():
+        places.setdefault(kind, []).append(place)
+    return {"marks": places, "list": kept, "counts": counts, "all": len(marks)}
 
 
 def restarts(run):

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Job scripts without Slurm: refusals with numbers, the sealed question, one status line.
 
-A stand-in for the program plans as it is told and ends with the exit code that it is told.
+A stand-in for the program plans as it is told and ends with the exit code it is told.
 """
 import hashlib
 import os
@@ -107,9 +107,8 @@ class Scripts(unittest.TestCase):
             self.assertEqual(code, ends, text)
             code, text = self.script("smoke.sh", self.stand_in(ends), "--status")
             self.assertEqual(len(text.splitlines()), 1)
-            parts = (f"run={self.run_dir} ", f"state={state} ", "step=3", "starts=1")
-            for part in parts:
-                self.assertIn(part, text)
+            self.assertIn(f"run={self.run_dir} state={state} step=3 ", text)
+            self.assertIn("starts=1", text)
 
     def test_75_without_progress_is_said(self):
         site = self.stand_in(75)
@@ -119,7 +118,8 @@ class Scripts(unittest.TestCase):
         self.assertIn("stopped: no progress beyond step 3", text)
 
     def test_words_that_are_none(self):
-        for words, said in ((("--what",), "neither an option"), (("-i",), "needs a value"),
+        for words, said in ((("--what",), "neither an option"),
+                            (("-i",), "needs a value"),
                             (("-s", "nowhere"), "no site file")):
             code, text = self.script("535b.sh", self.site(CAPSTAN), *words)
             self.assertEqual(code, 2)

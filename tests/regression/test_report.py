@@ -181,6 +181,11 @@ class Long(Page):
         self.assertLess(max(one["curves"]["loss"][0]), 6)
         self.assertEqual(one["events"]["all"], 2000)
         self.assertEqual(one["events"]["counts"], {"checkpoint": 2000})
+        # Marks on the axis reach from the first checkpoint to the last.
+        marks = [step for step, _ in one["events"]["marks"]["checkpoint"]]
+        self.assertLess(min(marks), 1000)
+        self.assertEqual(max(marks), 400_000)
+        self.assertLessEqual(len(marks), 601)
         self.assertEqual(one["experts"]["experts"], EXPERTS)
         best = 1e9
         for _ in range(3):

@@ -1,18 +1,20 @@
 #!/usr/bin/env bash
+#SBATCH --requeue --open-mode=append --signal=B:USR1@120
 # ladder.sh [options] RUNG.deck... [-- key=value...]
 #
 # Trains a ladder of runs, foretells the target, trains the target and states the error of
 # the forecast.
 #
-#   jobscripts/ladder.sh -b inputs/ladder/desk/base.deck -t inputs/ladder/desk/d96.deck \
-#     inputs/ladder/desk/d{32,48,64,80}.deck              # here, one after the other
+#   jobscripts/ladder.sh -b inputs/ladder/desk/base.deck -t inputs/ladder/desk/d80.deck \
+#     inputs/ladder/desk/d{32,40,48,64}.deck              # here, one after the other
 #   sbatch --array=0-3 ... jobscripts/ladder.sh [the same]      # one rung a task
 #   sbatch --dependency=afterok:JOB ... jobscripts/ladder.sh [the same]   # the target
 #
 #   -b DECK   goes before every rung; may be given several times
 #   -t DECK   the target; without it the rungs are trained and nothing is foretold
 #   -o DIR    run directories: DIR/<name of the deck> (default: runs/ladder)
-#   -n RANKS  ranks of a run outside Slurm (default: 1)
+#   -n RANKS  ranks of a run (default: the tasks of the job, outside Slurm 1)
+#   -l WORDS  what launches them (default: mpirun -np RANKS where they are several)
 #   -j JOBS   rungs that train at once outside Slurm (default: 1)
 #   -c FILE   the capstan to use (default: the one of $CAPSTAN_BUILD or build/cpu)
 #
@@ -25,8 +27,13 @@ set -euo pipefail
 here=jobscripts
 [[ -d $here ]] || here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 
+if [[ ! -r $here/local_mpi.sh ]]; then
+  echo "ladder.sh: submit it from the root of the repository" >&2
+  exit 2
+fi
+
 usage() {
-  sed -n '2,25s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
+  sed -n '3,27s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
 }
 say() { echo "ladder: $*"; }
 refuse() {
@@ -34,16 +41,17 @@ refuse() {
   exit 2
 }
 
-base=() rungs=() keys=() target='' out=runs/ladder ranks=1 jobs=1
+base=() rungs=() keys=() target='' out=runs/ladder jobs=1
+ranks=${SLURM_NTASKS:-1} launcher=()
 capstan=${CAPSTAN_BUILD:-build/cpu}/capstan
 while (($#)); do
   case $1 in
     -h) usage && exit 0 ;;
-    -[btonjc])
+    -[btonjcl])
       (($# > 1)) || refuse "$1 needs a value"
       case $1 in
         -b) base+=(-i "$2") ;; -t) target=$2 ;; -o) out=$2 ;;
-        -n) ranks=$2 ;; -j) jobs=$2 ;; -c) capstan=$2 ;;
+        -n) ranks=$2 ;; -l) read -ra launcher <<<"$2" ;; -j) jobs=$2 ;; -c) capstan=$2 ;;
       esac
       shift
       ;;
@@ -86,23 +94,18 @@ wait_for() {
 
 # train DECK: one run to its end; its own output goes to DIR/<name>.out.
 train() {
-  local name dir launch=() restart=() code=0 how=starts
+  local name dir restart=() code=0 how=starts
   trap pass_on USR1 TERM
   name=$(name_of "$1") dir=$out/$(name_of "$1")
   if finished "$1"; then
     say "$name is finished"
     return 0
   fi
-  if [[ -n ${SLURM_JOB_ID:-} ]]; then
-    launch=(srun)
-  elif ((ranks > 1)); then
-    launch=(mpirun -np "$ranks")
-  fi
   if compgen -G "$dir/ckpt/step_????????" >/dev/null; then
     restart=(-r latest) how="goes on from its checkpoint"
   fi
   say "$name $how"
-  "${launch[@]}" "$capstan" "${base[@]}" -i "$1" -d "$dir" "${restart[@]}" \
+  "${launcher[@]}" "$capstan" "${base[@]}" -i "$1" -d "$dir" "${restart[@]}" \
     "${keys[@]}" >>"$out/$name.out" 2>&1 &
   wait_for $! || code=$?
   say "$name ended with exit code $code"
@@ -110,6 +113,7 @@ train() {
 }
 
 if [[ -z ${SLURM_JOB_ID:-} ]]; then . "$here/local_mpi.sh"; fi
+if ((${#launcher[@]} == 0 && ranks > 1)); then launcher=(mpirun -np "$ranks"); fi
 
 # 1. One task of a job array.
 if [[ -n ${SLURM_ARRAY_TASK_ID:-} ]]; then

@@ -119,7 +119,7 @@ job_plan() {
   if [ "$(field fits)" = no ]; then
     refused+=("a rank needs $(field device_gb) GB on its device and $(field host_gb) GB \
 of host memory; there are $(field device_memory_gb) and $(field host_memory_gb) (0.00 = \
-not known), before a layer's working memory. Largest: $(field largest)")
+not known). Largest: $(field largest)")
   fi
   if [ "$(field runnable)" = no ]; then
     refused+=("this version cannot run the deck:$(sed -n '/not run it:/,/^PLAN/{

@@ -169,3 +169,15 @@ class Cluster:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+        self._end_steps()
+
+    def _end_steps(self):
+        """What jobs left behind, told by its environment: keepers of steps, launchers."""
+        mark = f"SLURM_CONF={self.folder}/".encode()
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                with open(f"/proc/{pid}/environ", "rb") as file:
+                    if mark in file.read():
+                        os.kill(int(pid), signal.SIGKILL)
+            except OSError:
+                continue  # gone meanwhile

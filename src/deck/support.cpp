@@ -15,13 +15,6 @@ struct Limit {
 const std::array kLimits = {
     Limit{[](const Deck& d) { return d.integer("grid/stages_per_rank") > 1; },
           "grid/stages_per_rank > 1: interleaved stages are not served yet, use 1"},
-    Limit{[](const Deck& d) {
-            return d.text("model/scalar") == "bf16" &&
-                   d.text("moe/transport") == "pooled_wave" &&
-                   d.integer("moe/experts") / d.integer("grid/expert") > 256;
-          },
-          "moe/transport = pooled_wave with model/scalar = bf16: ids of more than 256 "
-          "experts a rank are not exact in bf16, raise grid/expert"},
     Limit{[](const Deck& d) { return !d.numbered("mixture").empty(); },
           "<mixtureN>: mixtures over token ranges are not served yet, use <data>"},
     Limit{[](const Deck& d) { return d.text("optimizer/ns_precision") == "bf16"; },

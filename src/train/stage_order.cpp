@@ -4,10 +4,10 @@
 
 namespace capstan {
 
-std::vector<StageWork> one_forward_one_backward(index_t stages, index_t stage,
+std::vector<StagePass> one_forward_one_backward(index_t stages, index_t stage,
                                                 index_t micro_batches) {
   const index_t ahead = std::min(micro_batches, stages - 1 - stage);
-  std::vector<StageWork> order;
+  std::vector<StagePass> order;
   for (index_t i = 0; i < micro_batches + ahead; ++i) {
     if (i < micro_batches) order.push_back({true, i});
     if (i >= ahead) order.push_back({false, i - ahead});

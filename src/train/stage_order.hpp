@@ -8,7 +8,7 @@
 namespace capstan {
 
 /// The forward or the backward pass of one micro-batch.
-struct StageWork {
+struct StagePass {
   bool forward = true;
   index_t micro_batch = 0;
 };
@@ -16,7 +16,7 @@ struct StageWork {
 /// Forward passes until the first backward pass can follow (min(m, p - 1 - s) of them),
 /// then one forward and one backward pass in turn, then the backward passes that are
 /// left. Both kinds come in order of micro-batches.
-std::vector<StageWork> one_forward_one_backward(index_t stages, index_t stage,
+std::vector<StagePass> one_forward_one_backward(index_t stages, index_t stage,
                                                 index_t micro_batches);
 
 /// Micro-batches of a stage that are between their passes, at most: min(m, p - s). So

@@ -22,7 +22,7 @@ struct Played {
 /// A pass starts when its stage is free and its message is there: activations of the
 /// stage before, gradients of the stage behind.
 Played play(index_t stages, index_t m) {
-  std::vector<std::vector<StageWork>> order;
+  std::vector<std::vector<StagePass>> order;
   for (index_t s = 0; s < stages; ++s)
     order.push_back(one_forward_one_backward(stages, s, m));
   constexpr double kNever = -1;
@@ -35,7 +35,7 @@ Played play(index_t stages, index_t m) {
     moved = false;
     for (index_t s = 0; s < stages; ++s) {
       if (next[s] == order[s].size()) continue;
-      const StageWork work = order[s][next[s]];
+      const StagePass work = order[s][next[s]];
       double ready = 0;
       if (work.forward && s > 0) ready = forward[s - 1][work.micro_batch];
       if (!work.forward)
@@ -54,7 +54,7 @@ Played play(index_t stages, index_t m) {
     out.stuck = out.stuck || next[s] < order[s].size();
     out.end = std::max(out.end, clock[s]);
     index_t now = 0, most = 0;
-    for (const StageWork& work : order[s]) {
+    for (const StagePass& work : order[s]) {
       now += work.forward ? 1 : -1;
       most = std::max(most, now);
     }
@@ -70,7 +70,7 @@ TEST(StageOrder, EveryPassOnceForwardFirstInOrder) {
     for (const index_t m : {1, 2, 4, 5, 12})
       for (index_t s = 0; s < stages; ++s) {
         index_t forward = 0, backward = 0;
-        for (const StageWork& work : one_forward_one_backward(stages, s, m)) {
+        for (const StagePass& work : one_forward_one_backward(stages, s, m)) {
           EXPECT_EQ(work.micro_batch, work.forward ? forward++ : backward++);
           EXPECT_LE(backward, forward);
         }
@@ -81,7 +81,7 @@ TEST(StageOrder, EveryPassOnceForwardFirstInOrder) {
 
 TEST(StageOrder, OneForwardOneBackwardWrittenOut) {
   std::string text;
-  for (const StageWork& work : one_forward_one_backward(4, 1, 4))
+  for (const StagePass& work : one_forward_one_backward(4, 1, 4))
     text += (work.forward ? " F" : " B") + std::to_string(work.micro_batch);
   EXPECT_EQ(text, " F0 F1 F2 B0 F3 B1 B2 B3");
 }

@@ -17,8 +17,6 @@ const std::array kLimits = {
           "grid/stages_per_rank > 1: interleaved stages are not served yet, use 1"},
     Limit{[](const Deck& d) { return !d.numbered("mixture").empty(); },
           "<mixtureN>: mixtures over token ranges are not served yet, use <data>"},
-    Limit{[](const Deck& d) { return d.text("optimizer/ns_precision") == "bf16"; },
-          "optimizer/ns_precision = bf16 is not served yet, use float"},
     Limit{[](const Deck& d) { return d.text("memory/dense") != "replicated"; },
           "memory/dense: only replicated is served yet"},
     Limit{[](const Deck& d) { return d.text("memory/optimizer") == "host"; },

@@ -1,5 +1,6 @@
 #include "kernels/newton_schulz.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 #include <vector>
@@ -14,21 +15,20 @@ namespace {
 
 using blas::Op;
 
-/// What one orthogonalisation works with: Views of [count, rows, cols] (x, y) and of
-/// [count, small, small] (gram, poly).
-template <class T>
+/// What the steps work with, in the type W of their products: Views of [count, rows,
+/// cols] (from, to) and of [count, small, small] (gram, poly).
+template <class W>
 struct Work {
   BatchShape shape;
   std::vector<index_t> offsets;  ///< of the rows of each matrix
-  View1<T> x, y, gram, poly;
+  View1<W> from, to, gram, poly;
 };
 
 /// y = x / (|x| + 1e-8), matrix by matrix.
-template <class T>
-void normalise(const Work<T>& w, View1<double> sums) {
-  const index_t count = w.shape.count, size = w.shape.size();
-  const View1<const T> x = w.x;
-  const View1<T> y = w.y;
+template <class T, class W>
+void normalise(const BatchShape& shape, View1<const T> x, View1<W> y,
+               View1<double> sums) {
+  const index_t count = shape.count, size = shape.size();
   const View1<double> squares(sums.data(), count);
   const View1<double> partial(sums.data() + count, count * sum_blocks(size));
   par_blocks(
@@ -46,77 +46,109 @@ void normalise(const Work<T>& w, View1<double> sums) {
         using std::sqrt;
         const double factor = 1.0 / (sqrt(squares(matrix)) + 1e-8);
         const T* from = x.data() + first;
-        T* to = y.data() + first;
-        team.each(n, [&](index_t i) { to[i] = T(factor * double(from[i])); });
+        W* to = y.data() + first;
+        team.each(n, [&](index_t i) { to[i] = W(Acc<W>(factor * double(from[i]))); });
       });
 }
 
+/// b = a, whatever their types.
+template <class A, class B>
+void convert(View1<const A> a, View1<B> b) {
+  par_elements(
+      "ns_convert", b.extent(0), KOKKOS_LAMBDA(index_t i) { b(i) = B(Acc<A>(a(i))); });
+}
+
 /// gram = X X^T, or X^T X where there are more rows than columns.
-template <class T>
-void make_gram(const Work<T>& w, const T* x) {
+template <class W>
+void make_gram(const Work<W>& w) {
   const BatchShape& s = w.shape;
   const bool tall = s.rows > s.cols;
-  const T one = 1, zero = 0;
+  const W* x = w.from.data();
   if (s.count == 1) {  // spread over the threads by tiles rather than by matrices
-    blas::gemm<T>(tall ? Op::T : Op::N, tall ? Op::N : Op::T, s.small(), s.small(),
-                  tall ? s.rows : s.cols, one, x, s.cols, x, s.cols, zero, w.gram.data(),
+    blas::gemm<W>(tall ? Op::T : Op::N, tall ? Op::N : Op::T, s.small(), s.small(),
+                  tall ? s.rows : s.cols, 1, x, s.cols, x, s.cols, 0, w.gram.data(),
                   s.small());
   } else if (tall) {
-    blas::grouped_gemm_weights<T>(s.count, w.offsets.data(), s.cols, s.cols, one, x, x,
-                                  zero, w.gram.data());
+    blas::grouped_gemm_weights<W>(s.count, w.offsets.data(), s.cols, s.cols, 1, x, x, 0,
+                                  w.gram.data());
   } else {
-    blas::grouped_gemm<T>(Op::T, s.count, w.offsets.data(), s.cols, s.rows, one, x, x,
-                          zero, w.gram.data());
+    blas::grouped_gemm<W>(Op::T, s.count, w.offsets.data(), s.cols, s.rows, 1, x, x, 0,
+                          w.gram.data());
   }
 }
 
-/// c [count, n, cols] = a [count, n, n] b [count, n, cols].
-template <class T>
-void square_times(const BatchShape& s, const T* a, const T* b, index_t n, index_t cols,
-                  T alpha, T* c) {
+/// c [count, n, cols] = alpha a [count, n, n] b [count, n, cols] + beta c.
+template <class W>
+void square_times(const BatchShape& s, const W* a, const W* b, index_t n, index_t cols,
+                  double alpha, double beta, W* c) {
+  const auto f = Acc<W>(alpha), g = Acc<W>(beta);
   if (s.count == 1) {
-    blas::gemm<T>(Op::N, Op::N, n, cols, n, alpha, a, n, b, cols, T(0), c, cols);
+    blas::gemm<W>(Op::N, Op::N, n, cols, n, f, a, n, b, cols, g, c, cols);
     return;
   }
   std::vector<index_t> offsets;
-  for (index_t g = 0; g <= s.count; ++g) offsets.push_back(g * n);
-  blas::grouped_gemm<T>(Op::N, s.count, offsets.data(), n, cols, alpha, a, b, T(0), c);
+  for (index_t m = 0; m <= s.count; ++m) offsets.push_back(m * n);
+  blas::grouped_gemm<W>(Op::N, s.count, offsets.data(), n, cols, f, a, b, g, c);
 }
 
-/// out = (a I + b G + c G^2) X, or X (a I + b G + c G^2) where X is tall.
-template <class T>
-void step(const Work<T>& w, const double* abc, const T* x, T* out) {
+/// to = a X + (b G + c G^2) X, or a X + X (b G + c G^2) where X is tall. Both sums happen
+/// in the products, so that a result in bf16 is rounded once.
+template <class W>
+void step(const Work<W>& w, const double* abc) {
   const BatchShape& s = w.shape;
   const index_t n = s.small();
-  make_gram(w, x);
-  square_times<T>(s, w.gram.data(), w.gram.data(), n, n, T(abc[2]), w.poly.data());
-  const View1<const T> gram = w.gram;
-  const View1<T> poly = w.poly;
-  const T a = T(abc[0]), b = T(abc[1]);
-  par_elements(
-      "ns_polynomial", s.count * n * n,
-      KOKKOS_LAMBDA(index_t i) { poly(i) += b * gram(i); });
-  par_for(
-      "ns_diagonal", s.count * n,
-      KOKKOS_LAMBDA(index_t i) { poly(i / n * n * n + i % n * (n + 1)) += a; });
+  const W* x = w.from.data();
+  make_gram(w);
+  convert<W, W>(w.gram, w.poly);
+  square_times<W>(s, w.gram.data(), w.gram.data(), n, n, abc[2], abc[1], w.poly.data());
+  convert<W, W>(w.from, w.to);
+  const auto a = Acc<W>(abc[0]);
+  W* out = w.to.data();
   if (s.rows <= s.cols) {
-    square_times<T>(s, w.poly.data(), x, n, s.cols, T(1), out);
+    square_times<W>(s, w.poly.data(), x, n, s.cols, 1, abc[0], out);
   } else if (s.count == 1) {
-    blas::gemm<T>(Op::N, Op::N, s.rows, n, n, T(1), x, n, w.poly.data(), n, T(0), out, n);
+    blas::gemm<W>(Op::N, Op::N, s.rows, n, n, 1, x, n, w.poly.data(), n, a, out, n);
   } else {
-    blas::grouped_gemm<T>(Op::N, s.count, w.offsets.data(), n, n, T(1), x, w.poly.data(),
-                          T(0), out);
+    blas::grouped_gemm<W>(Op::N, s.count, w.offsets.data(), n, n, 1, x, w.poly.data(), a,
+                          out);
+  }
+}
+
+/// Matrices that are orthogonalised together: scratch memory of large stacks is bounded.
+index_t chunk_of(const BatchShape& s) {
+  constexpr index_t kElements = kOnHost ? index_t(1) << 20 : index_t(1) << 26;
+  return std::min(s.count,
+                  std::max<index_t>(1, kElements / std::max<index_t>(1, s.size())));
+}
+
+/// f(chunk, first element) for all chunks of a batch.
+template <class F>
+void for_chunks(const BatchShape& shape, const F& f) {
+  const index_t most = chunk_of(shape);
+  for (index_t first = 0; first < shape.count; first += most) {
+    const index_t count = std::min(most, shape.count - first);
+    f(BatchShape{count, shape.rows, shape.cols}, first * shape.size());
+  }
+}
+
+/// All steps; the result is in w.from.
+template <class W>
+void iterate(Work<W>& w) {
+  for (index_t g = 0; g <= w.shape.count; ++g) w.offsets.push_back(g * w.shape.rows);
+  for (const auto& abc : kNewtonSchulz) {
+    step(w, abc);
+    std::swap(w.from, w.to);
   }
 }
 
 }  // namespace
 
 index_t newton_schulz_scratch(const BatchShape& s) {
-  return s.count * (s.size() + 2 * s.small() * s.small());
+  return chunk_of(s) * (s.size() + 2 * s.small() * s.small());
 }
 
 index_t newton_schulz_sums(const BatchShape& s) {
-  return s.count * (1 + sum_blocks(s.size()));
+  return chunk_of(s) * (1 + sum_blocks(s.size()));
 }
 
 double newton_schulz_flops(const BatchShape& s) {
@@ -128,26 +160,44 @@ double newton_schulz_flops(const BatchShape& s) {
 template <class T>
 void newton_schulz(const BatchShape& shape, View1<T> x, View1<T> scratch,
                    View1<double> sums) {
-  const index_t all = shape.count * shape.size();
-  const index_t grams = shape.count * shape.small() * shape.small();
-  if (all == 0) return;
-  Work<T> w{shape,
-            {},
-            x,
-            View1<T>(scratch.data(), all),
-            View1<T>(scratch.data() + all, grams),
-            View1<T>(scratch.data() + all + grams, grams)};
-  for (index_t g = 0; g <= shape.count; ++g) w.offsets.push_back(g * shape.rows);
-  normalise(w, sums);
-  T *from = w.y.data(), *to = w.x.data();
-  for (const auto& abc : kNewtonSchulz) {  // an odd number of steps: the last ends in x
-    step(w, abc, from, to);
-    std::swap(from, to);
-  }
+  for_chunks(shape, [&](const BatchShape& s, index_t first) {
+    const index_t all = s.count * s.size(), grams = s.count * s.small() * s.small();
+    const View1<T> part(x.data() + first, all);
+    Work<T> w{s,
+              {},
+              View1<T>(scratch.data(), all),
+              part,
+              View1<T>(scratch.data() + all, grams),
+              View1<T>(scratch.data() + all + grams, grams)};
+    normalise<T, T>(s, part, w.from, sums);
+    iterate(w);  // an odd number of steps: the last one ends in x
+  });
 }
 
-#define CAPSTAN_NEWTON_SCHULZ(S) \
-  template void newton_schulz<S>(const BatchShape&, View1<S>, View1<S>, View1<double>);
+template <class T>
+void newton_schulz_bf16(const BatchShape& shape, View1<T> x, View1<T> scratch,
+                        View1<double> sums) {
+  // Four arrays of bf16 need no more bytes than three of T.
+  auto* rounded = reinterpret_cast<bf16*>(scratch.data());
+  for_chunks(shape, [&](const BatchShape& s, index_t first) {
+    const index_t all = s.count * s.size(), grams = s.count * s.small() * s.small();
+    const View1<T> part(x.data() + first, all);
+    Work<bf16> w{s,
+                 {},
+                 View1<bf16>(rounded, all),
+                 View1<bf16>(rounded + all, all),
+                 View1<bf16>(rounded + 2 * all, grams),
+                 View1<bf16>(rounded + 2 * all + grams, grams)};
+    normalise<T, bf16>(s, part, w.from, sums);
+    iterate(w);
+    convert<bf16, T>(w.from, part);
+  });
+}
+
+#define CAPSTAN_NEWTON_SCHULZ(S)                                                        \
+  template void newton_schulz<S>(const BatchShape&, View1<S>, View1<S>, View1<double>); \
+  template void newton_schulz_bf16<S>(const BatchShape&, View1<S>, View1<S>,            \
+                                      View1<double>);
 CAPSTAN_INSTANTIATE_ACC(CAPSTAN_NEWTON_SCHULZ)
 
 }  // namespace capstan

@@ -36,5 +36,10 @@ double newton_schulz_flops(const BatchShape& shape);
 template <class T>
 void newton_schulz(const BatchShape& shape, View1<T> x, View1<T> scratch,
                    View1<double> sums);
+/// The same with products of bf16 operands, summed in float and rounded once each, as the
+/// reference run has it. Norms are the same sums in double.
+template <class T>
+void newton_schulz_bf16(const BatchShape& shape, View1<T> x, View1<T> scratch,
+                        View1<double> sums);
 
 }  // namespace capstan

@@ -87,7 +87,10 @@ void Optimizer<S>::set_direction(std::size_t i, const AdamStep& step,
   const BatchShape& m = state.matrices;
   const auto scratch = ctx.arena.template take1<T>("optimizer", newton_schulz_scratch(m));
   const auto sums = ctx.arena.template take1<double>("optimizer", newton_schulz_sums(m));
-  newton_schulz<T>(m, direction, scratch, sums);
+  if (ns_bf16_)
+    newton_schulz_bf16<T>(m, direction, scratch, sums);
+  else
+    newton_schulz<T>(m, direction, scratch, sums);
 }
 
 /// [count, 2]: p becomes keep p - move u, for every matrix.

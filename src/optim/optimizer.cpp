@@ -37,6 +37,7 @@ template <class S>
 Optimizer<S>::Optimizer(const Deck& deck, ParamStore<S>& params, const Grid& grid,
                         Context& ctx)
     : params_(params), grid_(grid), groups_(groups_from_deck(deck)) {
+  ns_bf16_ = deck.text("optimizer/ns_precision") == "bf16";
   std::vector<ParamSpec> specs;
   for (const ParamSlot& slot : params.slots()) specs.push_back(slot.spec);
   refuse_groups(group_problems(deck, specs));

@@ -81,6 +81,7 @@ class Optimizer {
   ParamStore<S>& params_;
   const Grid& grid_;
   std::vector<ParamGroup> groups_;
+  bool ns_bf16_ = false;               ///< products of Newton-Schulz in bf16
   std::unique_ptr<Shards<S>> shards_;  ///< null: every rank keeps everything
   std::vector<OptimizerSlot<S>> slots_;
   View1<Acc<S>> first_, second_;

@@ -115,3 +115,54 @@ TYPED_TEST(NewtonSchulz, TheSameBitsEveryTime) {
   const Values x = normal_values(s.count * s.size(), 21);
   EXPECT_EQ(orthogonalised<S>(s, x), orthogonalised<S>(s, x));
 }
+
+namespace {
+
+Values in_bf16(const BatchShape& shape, const Values& x) {
+  const auto view = view1<float>(x);
+  const View1<float> scratch("scratch", newton_schulz_scratch(shape));
+  const View1<double> sums("sums", newton_schulz_sums(shape));
+  newton_schulz_bf16<float>(shape, view, scratch, sums);
+  return values(view);
+}
+
+}  // namespace
+
+/// Each step rounds X, G, b G + c G^2 and its result once, by u = 2^-9 of an element. For
+/// singular values up to 1 the terms of a step are at most |a| + |b| + |c| = 14, so that
+/// one step is off by 14 u at the very most, where terms cancel; the steps' errors are
+/// independent and each next step pulls towards 1, so five are held to the bound of one.
+TEST(NewtonSchulzBf16, FollowsTheLoopsWithinItsRounding) {
+  const BatchShape shapes[] = {{1, 64, 64}, {1, 48, 200}, {1, 200, 48}, {6, 48, 48},
+                               {3, 40, 96}, {3, 96, 40},  {1, 1, 1}};
+  constexpr double kTolerance = 14.0 / 512;
+  for (const BatchShape& s : shapes) {
+    for (const double scale : {1e-12, 1e12}) {
+      const Values x = as_float(normal_values(s.count * s.size(), 3 + s.rows, scale));
+      const Values want = expected(s, x), got = in_bf16(s, x);
+      Values off = got;
+      for (std::size_t i = 0; i < off.size(); ++i) off[i] -= want[i];
+      EXPECT_LE(std::sqrt(dot(off, off) / dot(want, want)), kTolerance)
+          << s.count << " x " << s.rows << " x " << s.cols;
+    }
+  }
+}
+
+TEST(NewtonSchulzBf16, ZeroAndHugeMatrices) {
+  const BatchShape s{3, 8, 12};
+  Values x = normal_values(s.count * s.size(), 8);
+  std::fill(x.begin() + s.size(), x.begin() + 2 * s.size(), 0.0);
+  std::fill(x.begin() + 2 * s.size(), x.end(), 3e38);
+  const Values y = in_bf16(s, x);
+  for (index_t i = s.size(); i < 2 * s.size(); ++i) EXPECT_EQ(y[i], 0);
+  for (const double v : y) EXPECT_TRUE(std::isfinite(v));
+  EXPECT_GT(dot(y, y), 8);  // eight rows of the first matrix near length 1
+  EXPECT_EQ(y, in_bf16(s, x));
+}
+
+TEST(NewtonSchulzBf16, IssuesTheOperationsThatItDeclares) {
+  const BatchShape s{4, 16, 24};
+  blas::reset_flops_issued();
+  in_bf16(s, normal_values(s.count * s.size(), 2));
+  EXPECT_EQ(blas::flops_issued(), newton_schulz_flops(s));
+}

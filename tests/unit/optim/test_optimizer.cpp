@@ -73,6 +73,56 @@ TYPED_TEST(Optimizers, KeepEachNormOverManySteps) {
   EXPECT_GT(kept, 30);
 }
 
+/// Norms in double, over 1,000 steps, of a model that is small enough for them.
+TEST(OptimizerNorms, StayOverAThousandSteps) {
+  for (const char* precision : {"float", "bf16"}) {
+    OptimizerCase<float> c(optimizer_deck(
+        {"model/layers=1", "model/hidden=16", "model/head_dim=4", "model/vocab=32",
+         "moe/experts=4", std::string("optimizer/ns_precision=") + precision}));
+    const Tensors odd = whole_gradients(c.slots(), 1),
+                  even = whole_gradients(c.slots(), 2);
+    for (int k = 0; k < 1000; ++k) c.step(k % 3 ? odd : even);
+    int kept = 0;
+    for (std::size_t i = 0; i < c.slots().size(); ++i) {
+      const Values& radius = c.optimizer.slots()[i].radius;
+      const Values w = c.masters(c.slots()[i]);
+      const std::size_t size = radius.empty() ? 0 : w.size() / radius.size();
+      for (std::size_t m = 0; m < radius.size(); ++m, ++kept) {
+        const Values one(w.begin() + m * size, w.begin() + (m + 1) * size);
+        EXPECT_NEAR(std::sqrt(dot(one, one)) / radius[m], 1, 1e-6)
+            << c.slots()[i].spec.name;
+      }
+    }
+    EXPECT_GT(kept, 20);
+  }
+}
+
+/// One step: what bf16 products change of the update is within their rounding, see
+/// tests/unit/kernels/test_newton_schulz.cpp; momentum and norms know nothing of it.
+TEST(OptimizerNorms, ProductsInBf16StayNearFloat) {
+  OptimizerCase<float> exact(optimizer_deck());
+  OptimizerCase<float> rounded(optimizer_deck({"optimizer/ns_precision=bf16"}));
+  const OptimizerCase<float> start(optimizer_deck());
+  const Tensors g = whole_gradients(exact.slots(), 1);
+  exact.step(g);
+  rounded.step(g);
+  for (std::size_t i = 0; i < exact.slots().size(); ++i) {
+    const ParamSlot& slot = exact.slots()[i];
+    const auto kind = exact.optimizer.groups()[exact.optimizer.slots()[i].group].kind;
+    EXPECT_EQ(values(exact.optimizer.slots()[i].first),
+              values(rounded.optimizer.slots()[i].first));
+    Values off = rounded.masters(slot), moved = exact.masters(slot);
+    const Values before = start.masters(slot);
+    for (std::size_t k = 0; k < off.size(); ++k) {
+      off[k] -= moved[k];
+      moved[k] -= before[k];
+    }
+    const double most = orthogonalises(kind) ? 14.0 / 512 : 0;
+    EXPECT_LE(std::sqrt(dot(off, off)), most * std::sqrt(dot(moved, moved)))
+        << slot.spec.name;
+  }
+}
+
 TYPED_TEST(Optimizers, AnExpertWithoutTokensKeepsItsBits) {
   using S = TypeParam;
   OptimizerCase<S> c(optimizer_deck());

@@ -32,6 +32,8 @@ class NormalTable {
   std::vector<float> values_;
 };
 
+/// Choices of a token: the deck's most for moe/top_k, and those of spill.
+constexpr index_t kMostChoices = 256 + kSpillChoices;
 /// Bins of the margins of an expert. So few that those in use stay in a core's cache:
 /// with four times as many, counting them was half of the time.
 constexpr int kBins = 1000;
@@ -87,7 +89,7 @@ class LayerStep {
 void LayerStep::choose(const std::vector<float>& biased, Routing& to, index_t t,
                        float& threshold) const {
   const index_t n = to.choices;
-  float best[64];
+  float best[kMostChoices] = {};
   std::int16_t* experts = &to.experts[t * n];
   index_t held = 0;
   for (index_t e = 0; e < spec_.experts; ++e) {

@@ -165,19 +165,29 @@ void check_sizes(const Routing& r, const TransportSpec& spec, index_t tokens) {
   EXPECT_EQ(plan.travels, size.travels);
   EXPECT_EQ(static_cast<index_t>(plan.waves.size()), size.waves);
   EXPECT_LE(plan.sent, size.sent);
-  if (fixed) EXPECT_EQ(plan.sent, size.sent);
+  if (fixed) {
+    EXPECT_EQ(plan.sent, size.sent);
+  }
   for (const Wave& wave : plan.waves) {
     EXPECT_LE(wave.room, size.room);
-    if (size.travels) EXPECT_LE(wave.arrived, size.arrived);
-    if (fixed) EXPECT_EQ(wave.room, size.room);
-    if (fixed) EXPECT_EQ(wave.arrived, size.arrived);
+    if (size.travels) {
+      EXPECT_LE(wave.arrived, size.arrived);
+    }
+    if (fixed) {
+      EXPECT_EQ(wave.room, size.room);
+    }
+    if (fixed) {
+      EXPECT_EQ(wave.arrived, size.arrived);
+    }
   }
   const auto peak = ctx.ledger.at_peak();
   const auto found = peak.find("exchange");
   const index_t bytes = found == peak.end() ? 0 : found->second;
   const index_t foreseen = size.lane_elements(z) * index_t(sizeof(double));
   EXPECT_LE(bytes, foreseen + 5 * 256);  // the arena rounds each of five buffers up
-  if (fixed || !size.travels) EXPECT_GE(bytes, foreseen);
+  if (fixed || !size.travels) {
+    EXPECT_GE(bytes, foreseen);
+  }
 }
 
 TEST(Exchange, BuffersAreThoseThatWereForeseen) {

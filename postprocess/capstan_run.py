@@ -210,6 +210,35 @@ def joined(parts, keep):
     return result
 
 
+def last_step(segment):
+    return max(segment.columns["step"], default=segment.start_step)
+
+
+def ended_early(segments):
+    """Numbers of segments whose rows end before the next one starts: those of a run that
+    was killed between two flushes of its file."""
+    numbers = sorted(segments)
+    return [
+        one
+        for one, following in zip(numbers, numbers[1:])
+        if last_step(segments[one]) < segments[following].start_step
+    ]
+
+
+def complete(segment, text):
+    """Adds to a segment of a file what the same segment of history.txt has after it."""
+    last = last_step(segment)
+    segment.columns = with_rows_after(segment.columns, text.columns, last)
+    last_eval = max(segment.evals["step"], default=-1)
+    segment.evals = with_rows_after(segment.evals, text.evals, last_eval)
+    segment.events = segment.events + text.events[len(segment.events) :]
+
+
+def with_rows_after(columns, more, step):
+    keep = np.full(len(columns["step"]), True), more["step"] > step
+    return joined([columns, more], keep)
+
+
 class Run:
     """A run directory as one history. Raises RunError if nothing in it can be read.
 
@@ -244,11 +273,16 @@ class Run:
             except hdf5_snapshot.Damaged as error:
                 self.notes.append(f"{error}.")
         text = os.path.join(self.path, "history.txt")
-        if (expected - set(segments) or not segments) and os.path.exists(text):
+        short = ended_early(segments)
+        needed = expected - set(segments) or not segments or short
+        if needed and os.path.exists(text):
             for number, segment in read_text(text).items():
                 if number not in segments:
                     segments[number] = segment
                     self.notes.append(f"segment {number} read from history.txt.")
+                elif number in short:
+                    complete(segments[number], segment)
+                    self.notes.append(f"segment {number} ends with rows of history.txt.")
         return [segments[number] for number in sorted(segments)]
 
     def _cut(self):

@@ -107,6 +107,21 @@ class TwoSegments(Directory):
             self.assertIn("history.1.h5", run.notes[0])
             self.assertIn("segment 1 read from history.txt.", run.notes)
 
+    def test_rows_that_a_killed_run_did_not_flush_are_read_from_text(self):
+        full = capstan_run.Run(self.path).columns
+        with h5py.File(self.file("diag/history.1.h5"), "r+") as file:
+            items = [*file.values(), *file["layer"].values()]
+            for item in items:
+                if isinstance(item, h5py.Dataset):
+                    item.resize(7, axis=0)
+            for item in file["eval"].values():
+                item.resize(0, axis=0)
+        run = capstan_run.Run(self.path)
+        self.assertEqual(run.notes, ["segment 1 ends with rows of history.txt."])
+        self.check_merged(run)
+        for name, values in full.items():
+            np.testing.assert_array_equal(run.columns[name], values, name)
+
     def test_incomplete_last_line_is_left_out(self):
         shutil.rmtree(self.file("diag"))
         for cut in (1, 9, 300):

@@ -103,7 +103,7 @@ class Trials(runs.Case):
         return cls.rows, cls.hashes
 
     def survives(self, name, words=(), harmed=(), useless=()):
-        """Restarts and compares. `harmed` checkpoints may, `useless` ones must be left."""
+        """Restarts and compares. `harmed` ones may be left, `useless` ones must be."""
         before = runs.checkpoints(self.path(name))
         end = max(before) // EVERY * EVERY + EVERY
         done = self.train(name, *words, f"job/steps={end}", "-r", "latest", code=0)

@@ -41,7 +41,8 @@ void Draws::fix_shares(const std::vector<double>& weights) {
   }
 }
 
-Draws::Draws(const std::vector<double>& weights) {
+Draws::Draws(const std::vector<double>& weights, bool permuted, std::uint64_t key)
+    : permuted_(permuted), key_(mix64(key)) {
   fix_shares(weights);
   const auto n = static_cast<index_t>(share_.size());
   const index_t positive = n - std::count(share_.begin(), share_.end(), index_t{0});
@@ -75,6 +76,16 @@ Draws::Draws(const std::vector<double>& weights) {
 }
 
 index_t Draws::count(int s, index_t n) const {
+  if (!permuted_) return count_in_order(s, n);
+  const index_t first = n / kBlock * kBlock;
+  const Permutation order = block_order(first);
+  index_t c = count_in_order(s, first);
+  for (index_t i = 0; i < n - first; ++i)
+    c += order_[(first + order.at(i)) % period_] == s;
+  return c;
+}
+
+index_t Draws::count_in_order(int s, index_t n) const {
   const index_t whole = n / period_, rest = n % period_;
   const index_t stride = rest / kStride;
   index_t c = whole * share_[s] + counted_[stride * sources() + s];

@@ -1,11 +1,12 @@
 #pragma once
 /// \file Which source each sequence of a mixture comes from: exact counts at every
-/// prefix.
+/// prefix, or, permuted, at the end of every block.
 #include <cstdint>
 #include <string>
 #include <vector>
 
 #include "base/error.hpp"
+#include "data/permutation.hpp"
 
 namespace capstan {
 
@@ -20,20 +21,37 @@ class Draws {
   /// Weights >= 0, some > 0. Shares are the weights to six decimals, exactly, when their
   /// reduced sum is at most 4e6; else shares of the total rounded to a millionth.
   /// Error(Exit::deck) when a positive weight would round to nothing.
-  explicit Draws(const std::vector<double>& weights);
+  /// With `permuted`, each block of kBlock draws comes in an order of its own, made of
+  /// `key`: the counts above then hold at the ends of blocks, and no rank of a grid whose
+  /// batch is a multiple of the period is bound to one source.
+  explicit Draws(const std::vector<double>& weights, bool permuted = false,
+                 std::uint64_t key = 0);
+
+  static constexpr index_t kBlock = 1024;
 
   int sources() const { return static_cast<int>(share_.size()); }
   /// Share of source s = share(s) / period().
   index_t share(int s) const { return share_[s]; }
   index_t period() const { return period_; }
   /// The source of draw n (from 0).
-  int source(index_t n) const { return order_[n % period_]; }
+  int source(index_t n) const {
+    if (!permuted_) return order_[n % period_];
+    const index_t first = n / kBlock * kBlock;
+    return order_[(first + block_order(first).at(n - first)) % period_];
+  }
   /// Draws of source s among the first n.
   index_t count(int s, index_t n) const;
 
  private:
   static constexpr index_t kStride = 1024;
   void fix_shares(const std::vector<double>& weights);
+  index_t count_in_order(int s, index_t n) const;
+  /// Of the block that begins at draw `first`.
+  Permutation block_order(index_t first) const {
+    return Permutation(kBlock, mix64(key_ ^ static_cast<std::uint64_t>(first / kBlock)));
+  }
+  bool permuted_;
+  std::uint64_t key_;
   std::vector<index_t> share_;
   index_t period_ = 1;
   std::vector<std::uint16_t> order_;  // [period]

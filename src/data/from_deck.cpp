@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <map>
+#include <tuple>
+#include <utility>
 
 #include "base/error.hpp"
 #include "base/log.hpp"
@@ -85,7 +87,8 @@ class Builder {
       problems_ += format("\nno data/files, and no mixture holds at token %lld",
                           static_cast<long long>(from));
     }
-    MixtureStage stage{from, std::vector<double>(sources_.size(), 0)};
+    MixtureStage stage{from, std::vector<double>(sources_.size(), 0), false};
+    stage.permuted = range.block != base_.block;
     for (std::size_t i = 0; i < range.files.size(); ++i) {
       double& weight = stage.weights[index_[range.files[i]]];
       if (weight != 0)
@@ -118,6 +121,25 @@ SamplerSpec sampler_spec(const Deck& deck, const std::vector<LengthStage>& lengt
   spec.valid_fraction = deck.real("data/valid_fraction");
   spec.seed = static_cast<std::uint64_t>(deck.integer("job/seed"));
   return spec;
+}
+
+bool order_differs(const SamplerSpec& before, const SamplerSpec& now, index_t tokens) {
+  using Weights = std::vector<std::pair<std::string, double>>;
+  using Stage = std::tuple<index_t, bool, Weights>;
+  const auto stages = [&](const SamplerSpec& spec) {
+    std::vector<Stage> out;
+    for (const MixtureStage& stage : spec.mixture) {
+      if (stage.from_tokens >= tokens) continue;
+      Weights weights;
+      for (std::size_t s = 0; s < spec.sources.size(); ++s) {
+        if (stage.weights[s] != 0)
+          weights.emplace_back(spec.sources[s].name, stage.weights[s]);
+      }
+      out.emplace_back(stage.from_tokens, stage.permuted, weights);
+    }
+    return out;
+  };
+  return tokens > 0 && stages(before) != stages(now);
 }
 
 }  // namespace capstan

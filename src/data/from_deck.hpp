@@ -14,4 +14,8 @@ namespace capstan {
 /// names a file twice.
 SamplerSpec sampler_spec(const Deck& deck, const std::vector<LengthStage>& lengths = {});
 
+/// True when the two specs draw differently somewhere before `tokens`: other sources,
+/// weights or stages. Sources with content of their own are the fingerprint's business.
+bool order_differs(const SamplerSpec& before, const SamplerSpec& now, index_t tokens);
+
 }  // namespace capstan

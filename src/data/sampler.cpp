@@ -98,7 +98,9 @@ void Sampler::build_legs(const SamplerSpec& spec) {
       if (stage.weights[s] != kBySize) continue;
       stage.weights[s] = static_cast<double>(sources_[s].tokens(Part::train));
     }
-    draws_.emplace_back(stage.weights);
+    // The key knows the stage by its start, so that stages added later move nothing.
+    draws_.emplace_back(stage.weights, stage.permuted,
+                        mix64(seed_) ^ static_cast<std::uint64_t>(stage.from_tokens));
   }
   std::vector<index_t> starts;
   for (const auto& stage : mixture) starts.push_back(stage.from_tokens);

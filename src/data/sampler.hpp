@@ -13,6 +13,7 @@
 /// source where it is. A new sequence length starts each source at its next window, so
 /// nothing is repeated, and what is left of the window in progress is skipped for that
 /// epoch.
+/// A boundary takes effect at the first whole sequence at or after it.
 #include "data/batch.hpp"
 #include "data/draws.hpp"
 #include "data/source.hpp"
@@ -26,6 +27,7 @@ inline constexpr double kBySize = -1;
 struct MixtureStage {
   index_t from_tokens = 0;
   std::vector<double> weights;  ///< one per source, >= 0 or kBySize
+  bool permuted = false;        ///< Draws of blocks in an order of their own
 };
 /// From this many tokens on (0 first, ascending), this sequence length: the history of a
 /// run whose sequence length was changed at a restart.

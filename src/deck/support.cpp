@@ -15,8 +15,6 @@ struct Limit {
 const std::array kLimits = {
     Limit{[](const Deck& d) { return d.integer("grid/stages_per_rank") > 1; },
           "grid/stages_per_rank > 1: interleaved stages are not served yet, use 1"},
-    Limit{[](const Deck& d) { return !d.numbered("mixture").empty(); },
-          "<mixtureN>: mixtures over token ranges are not served yet, use <data>"},
     Limit{[](const Deck& d) { return d.text("memory/dense") != "replicated"; },
           "memory/dense: only replicated is served yet"},
     Limit{[](const Deck& d) { return d.text("memory/optimizer") == "host"; },

@@ -49,6 +49,7 @@ class Run {
   void adopt(const CheckpointInfo& info);
   void check_restart(const CheckpointInfo& info) const;
   void check_rates(const Deck& before, std::int64_t tokens) const;
+  void check_data(const Deck& before, const CheckpointInfo& info) const;
   void start_files(RunDir& dir);
   void start_diagnostics(const RunDir& dir);
   StepReport one_step(const RunDir& dir, std::vector<Figure>& row);

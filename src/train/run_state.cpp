@@ -5,6 +5,7 @@
 
 #include "base/build_info.hpp"
 #include "base/signals.hpp"
+#include "data/from_deck.hpp"
 #include "deck/scale.hpp"
 #include "io/publish.hpp"
 #include "train/length.hpp"
@@ -111,11 +112,33 @@ void Run<S>::check_restart(const CheckpointInfo& info) const {
         "restart: threads %lld -> %d: losses agree to rounding, not bit for bit",
         ll(info.integer("threads")), threads_);
   }
+  check_data(before, info);
+}
+
+/// The order of the data up to here, and the sources.
+template <class S>
+void Run<S>::check_data(const Deck& before, const CheckpointInfo& info) const {
+  const std::int64_t offset =
+      info.attributes.count("data_offset") > 0 ? info.integer("data_offset") : 0;
+  const std::int64_t seen = info.integer("tokens") + offset;
+  const SamplerSpec then = sampler_spec(before), now = sampler_spec(deck_);
+  if (grid_.world.rank() == 0 && order_differs(then, now, seen)) {
+    ctx_.log.warn(
+        "restart: the mixture before token %lld is not what was trained on: sources go "
+        "on "
+        "from other places, and sequences may be repeated or skipped",
+        ll(seen));
+  }
   const auto moved = sampler_.fingerprint_differences(info.text("data_fingerprint"));
   std::string lines;
   for (const std::string& line : moved) lines += "\n  " + line;
   if (moved.empty()) return;
-  if (before.texts("data/files") == deck_.texts("data/files")) {
+  const auto files = [](const SamplerSpec& spec) {
+    std::vector<std::vector<std::string>> out;
+    for (const SourceSpec& source : spec.sources) out.push_back(source.files);
+    return out;
+  };
+  if (files(then) == files(now)) {
     throw Error(Exit::file,
                 "the data is not what the checkpoint was trained on:" + lines);
   }

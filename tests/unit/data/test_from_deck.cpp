@@ -67,6 +67,20 @@ TEST(FromDeck, MixturesReplaceTheFilesInTheirRanges) {
   }
 }
 
+TEST(FromDeck, OnlyRangesArePermutedAndOnlyThePastCounts) {
+  const char* base = "<data>\nfiles = a, b\n";
+  const std::string mixed =
+      std::string(base) + "<mixture1>\nfiles = c\nfirst_tokens = 160\n";
+  const SamplerSpec plain = spec_of(base), spec = spec_of(mixed);
+  EXPECT_FALSE(plain.mixture[0].permuted);
+  EXPECT_FALSE(spec.mixture[0].permuted);
+  EXPECT_TRUE(spec.mixture[1].permuted);
+  EXPECT_FALSE(order_differs(plain, spec, 160));
+  EXPECT_TRUE(order_differs(plain, spec, 161));
+  EXPECT_TRUE(order_differs(plain, spec_of("<data>\nfiles = a, d\n"), 1));
+  EXPECT_FALSE(order_differs(plain, spec_of("<data>\nfiles = a, d\n"), 0));
+}
+
 TEST(FromDeck, Contradictions) {
   const auto expect = [](const std::string& data, const char* words) {
     const std::string text = error_of([&] { spec_of(data); }, Exit::deck);

@@ -96,6 +96,47 @@ TEST(Draws, AnyPositionIsReachedDirectly) {
   }
 }
 
+// What is drawn from each block is what the unpermuted order draws there; counts are
+// those of a plain count, and within 1 of the share at the ends of blocks.
+TEST(Draws, BlocksArePermutedAndTheirCountsAreExact) {
+  const std::vector<double> weights = {0.6, 0.3, 0.0998, 0.0002};
+  const Draws plain(weights), permuted(weights, true, 7), other(weights, true, 8);
+  std::vector<index_t> count(4, 0);
+  index_t moved = 0, differ = 0;
+  for (index_t n = 0; n < 40 * Draws::kBlock; ++n) {
+    for (int s = 0; s < 4; ++s) {
+      if (n % 331 == 0) {
+        ASSERT_EQ(permuted.count(s, n), count[s]);
+      }
+      if (n % Draws::kBlock != 0) continue;
+      ASSERT_EQ(count[s], plain.count(s, n));
+      ASSERT_LE(
+          std::abs(static_cast<double>(count[s]) - weights[s] * static_cast<double>(n)),
+          1 + 1e-9);
+    }
+    moved += permuted.source(n) != plain.source(n);
+    differ += permuted.source(n) != other.source(n);
+    ++count[permuted.source(n)];
+  }
+  // 40,960 draws of 0.0002: 8.2 expected. Two independent orders differ in 1 - sum of
+  // squares = 54 % of the places.
+  EXPECT_GE(count[3], 7);
+  EXPECT_LE(count[3], 9);
+  EXPECT_NEAR(static_cast<double>(moved) / (40 * Draws::kBlock), 0.54, 0.03);
+  EXPECT_NEAR(static_cast<double>(differ) / (40 * Draws::kBlock), 0.54, 0.03);
+}
+
+// With weights 3 : 1 the plain order gives the second source to every fourth place: a
+// rank that reads those places would see nothing else.
+TEST(Draws, NoPlaceOfAStepIsBoundToOneSource) {
+  const Draws draws({3, 1}, true, 3);
+  for (int place = 0; place < 4; ++place) {
+    index_t second = 0;
+    for (index_t step = 0; step < 4000; ++step) second += draws.source(4 * step + place);
+    EXPECT_NEAR(static_cast<double>(second) / 4000, 0.25, 0.03) << place;
+  }
+}
+
 TEST(Draws, RoundsOnlyWhatItMust) {
   EXPECT_EQ(Draws({1, 2}).period(), 3);
   const Draws rounded({123456.789, 1000});

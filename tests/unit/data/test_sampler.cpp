@@ -207,6 +207,28 @@ TEST_F(SamplerTest, AStageBeginsAtItsSequenceAndGoesOnInEachSource) {
   EXPECT_EQ(seen[0].size(), 85u);
 }
 
+// Permuted draws: nothing repeats within an epoch across stages that end inside blocks,
+// and a stage added later leaves what comes before it.
+TEST_F(SamplerTest, PermutedStagesRepeatNothingAndDoNotLookAhead) {
+  add("a", 900, 0);
+  add("b", 900, 100000);
+  spec_.mixture = {{0, {2, 1}, true}, {700 * 16, {1, 1}, true}};
+  SamplerSpec longer = spec_;
+  longer.mixture.push_back({1100 * 16 - 3, {1, 9}, true});
+  const Sampler sampler(longer), shorter(spec_);
+  std::vector<std::set<index_t>> seen(2);
+  std::vector<index_t> count(2, 0);
+  for (index_t g = 0; g < 1300; ++g) {
+    const Place p = sampler.place(g);
+    ASSERT_EQ(sampler.drawn(p.source, g), count[p.source]);
+    if (count[p.source]++ % per_epoch(sampler, p.source) == 0) seen[p.source].clear();
+    ASSERT_TRUE(seen[p.source].insert(p.first).second) << g;
+    if (g >= 1100) continue;
+    ASSERT_EQ(p.source, shorter.place(g).source) << g;
+    ASSERT_EQ(p.first, shorter.place(g).first) << g;
+  }
+}
+
 // The tokens seen before the change are not seen after it, in the same epoch.
 TEST_F(SamplerTest, ANewLengthRepeatsNothingAndStartsAtTheNextWindow) {
   add("a", 400, 0);

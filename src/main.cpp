@@ -5,6 +5,7 @@
 
 #include "base/build_info.hpp"
 #include "base/signals.hpp"
+#include "data/from_deck.hpp"
 #include "deck/command_line.hpp"
 #include "deck/help.hpp"
 #include "deck/scale.hpp"
@@ -47,6 +48,8 @@ int run(const std::vector<std::string>& arguments, const Comm& world) {
   }
   // 2. The deck: all problems in one report, before anything is allocated.
   const Deck deck = deck_for(line);
+  // Ranges that contradict each other; opens no file. Decks for -m need no data.
+  if (!deck.numbered("mixture").empty()) sampler_spec(deck);
   const std::string text = first ? text_of_mode(line, deck) : "";
   std::printf("%s", text.c_str());
   std::fflush(stdout);

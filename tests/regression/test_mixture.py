@@ -77,6 +77,8 @@ class Mixtures(runs.Case):
         bad = [*EARLY, *LATE, f"mixture2/first_tokens={7 * STEP}"]
         done = self.capstan("overlap", *words, *bad, code=DECK)
         self.assert_says(done, "mixture2: overlaps")
+        done = self.capstan("overlap", *words, *bad, "-n", code=DECK)
+        self.assert_says(done, "mixture2: overlaps")
         done = self.capstan("gap", *words, *EARLY, "data/files=", code=DECK)
         self.assert_says(done, "no mixture holds at token 0")
 

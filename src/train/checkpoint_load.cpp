@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <filesystem>
+#include <optional>
 #include <set>
 
 #include "base/error.hpp"
@@ -147,9 +148,10 @@ std::vector<std::string> run_by_shard(const std::string& folder, const Index& in
                   join(problems, "\n  "));
 }
 
-/// The index, read by every rank; all problems of reading it and of the files, agreed.
-Index agreed_index(const std::string& path, const Comm& world,
-                   std::vector<std::string>& problems) {
+/// The index, read by every rank; nothing where some rank could not. `problems`, agreed:
+/// those of reading it, or else of the files.
+std::optional<Index> agreed_index(const std::string& path, const Comm& world,
+                                  std::vector<std::string>& problems) {
   Index index;
   std::vector<std::string> mine;
   try {
@@ -157,8 +159,8 @@ Index agreed_index(const std::string& path, const Comm& world,
   } catch (const Error& e) {
     mine.push_back(e.what());
   }
-  mine = agree(mine, world);
-  if (!mine.empty()) refuse(path, mine);
+  problems = agree(mine, world);
+  if (!problems.empty()) return {};
   if (world.rank() == 0) mine = structure_problems(path, index);
   problems = agree(mine, world);
   return index;
@@ -170,7 +172,9 @@ CheckpointInfo load_checkpoint(const std::string& path,
                                const std::vector<TensorPiece>& wanted, const Comm& world,
                                const LoadOptions& options) {
   std::vector<std::string> problems;
-  const Index index = agreed_index(path, world, problems);
+  const auto agreed = agreed_index(path, world, problems);
+  if (!agreed) refuse(path, problems);
+  const Index& index = *agreed;
   auto more = agree(wanted_problems(index, wanted), world);
   if (!options.only_wanted) {
     const auto extra = extra_tensors(index, wanted, world);
@@ -221,12 +225,9 @@ CheckpointInfo load_latest(const std::string& folder,
 
 std::vector<std::string> verify_checkpoint(const std::string& path, const Comm& world) {
   std::vector<std::string> problems;
-  Index index;
-  try {
-    index = agreed_index(path, world, problems);
-  } catch (const Error& e) {
-    return split_lines(e.what());
-  }
+  const auto agreed = agreed_index(path, world, problems);
+  if (!agreed) return problems;
+  const Index& index = *agreed;
   std::vector<std::uint64_t> sums(index.tensors.size(), 0);
   std::vector<char> buffer;
   const auto check = [&](const H5File& shard, const Job& job) {

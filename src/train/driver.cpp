@@ -115,9 +115,9 @@ Exit verify(const std::string& path, const Comm& world) {
   const auto problems = verify_checkpoint(path, world);
   if (world.rank() == 0) {
     for (const std::string& line : problems) std::printf("%s\n", line.c_str());
-    std::printf(
-        "verify: %s: %s\n", path.c_str(),
-        problems.empty() ? "intact" : format("%zu problems", problems.size()).c_str());
+    const std::size_t n = problems.size();
+    const std::string found = format("%zu problem%s", n, n == 1 ? "" : "s");
+    std::printf("verify: %s: %s\n", path.c_str(), n == 0 ? "intact" : found.c_str());
   }
   return problems.empty() ? Exit::done : Exit::file;
 }

@@ -36,6 +36,11 @@ LONG = "job/steps=100000"
 OPTIONS = argparse.Namespace(trials=10, seed=1, first=0)
 
 
+def printed(job):
+    """Without moving the place at which the job writes."""
+    return os.pread(job.output.fileno(), 1 << 20, 0)
+
+
 def cut(path, rng):
     os.truncate(path, rng.randrange(os.path.getsize(path)))
 
@@ -231,7 +236,7 @@ class Trials(runs.Case):
             for pid in job.pids():
                 limits = (100_000, resource.RLIM_INFINITY)
                 resource.prlimit(pid, resource.RLIMIT_FSIZE, limits)
-        time.sleep(1)
+        job.until(lambda: b"training goes on" in printed(job), "failed save")
         time.sleep(rng.uniform(0, 0.2))
         job.process.send_signal(signal.SIGUSR1)
         done = job.wait()

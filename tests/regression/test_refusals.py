@@ -208,6 +208,31 @@ class Damaged(Base):
         self.assert_says(done, "shard_00001.h5", "params/embed/table")
         self.assertEqual(runs.last_step(self.path("two")), 3)
 
+    def test_verify_lists_all_of_it_on_any_number_of_ranks(self):
+        words = [*WORDS, "grid/data=2", "grid/expert=2", "job/steps=2"]
+        self.capstan("four", *words, ranks=4, code=0)
+        folder = self.path("four", "ckpt", "step_00000002")
+        shards = [os.path.join(folder, f"shard_{rank:05d}.h5") for rank in range(4)]
+        for ranks in (1, 3):
+            done = self.capstan("-", "--verify", folder, deck=None, ranks=ranks, code=0)
+            self.assert_says(done, "intact")
+        os.truncate(shards[0], os.path.getsize(shards[0]) // 2)
+        os.unlink(shards[1])
+        with h5py.File(shards[2], "r+") as file:
+            del file["rank_00002/params/embed/table"]
+        with h5py.File(shards[3], "r+") as file:
+            file["rank_00003/optimizer/first/embed/table"][0, 0] += 1e-9
+        for ranks in (1, 3):
+            words = ["-", "--verify", folder]
+            done = self.capstan(*words, deck=None, ranks=ranks, code=FILE)
+            found = [line for line in done.output.splitlines() if folder in line]
+            self.assertEqual(len(found), 5, done.output)  # the last line counts them
+            self.assert_says(done, *shards, "params/embed/table", ": 4 problems")
+            self.assert_says(done, "corrupt (hash differs): optimizer/first/embed/table")
+        nowhere = folder + "0"
+        done = self.capstan("-", "--verify", nowhere, deck=None, ranks=2, code=FILE)
+        self.assert_says(done, f"no such checkpoint: {nowhere}", ": 1 problem\n")
+
     def test_other_model(self):
         """Tensors that are absent or left over are listed by name."""
         folder = self.path("first", "ckpt", "step_00000020")

@@ -33,6 +33,19 @@ PREP = os.path.join(BUILD, "capstan-prep")
 TINY = os.path.join(SOURCE, "inputs", "tests", "tiny.deck")
 sys.path.insert(0, os.path.join(SOURCE, "postprocess"))
 TOKENS = 256  # of a step of tiny.deck
+# The optimizers of the published recipe, by group.
+PUBLISHED_GROUPS = [
+    "optimizer/kind=adam",
+    "optimizer/weight_decay=0",
+    "optimizer/clip_norm=0",
+    "optimizer/norm_scope=layer",
+    "group1/match=*/w_*, */shared_*, */latent_down, */latent_up, */gate_down, */gate_up",
+    "group1/kind=muonh",
+    "group1/lr=0.013",
+    "group2/match=head/table",
+    "group2/kind=adamh",
+    "group2/lr=0.013",
+]
 TIMEOUT = 180  # seconds; a run takes one or two
 
 # Several ranks on a few cores, root included; what the environment says stands.

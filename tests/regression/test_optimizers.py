@@ -12,16 +12,7 @@ import runs
 DECK = 2  # exit code
 STEPS = 400  # of the schedule; runs make a few of them
 GROUPS = [
-    "optimizer/kind=adam",
-    "optimizer/weight_decay=0",
-    "optimizer/clip_norm=0",
-    "optimizer/norm_scope=layer",
-    "group1/match=*/w_*, */shared_*, */latent_down, */latent_up, */gate_down, */gate_up",
-    "group1/kind=muonh",
-    "group1/lr=0.013",
-    "group2/match=head/table",
-    "group2/kind=adamh",
-    "group2/lr=0.013",
+    *runs.PUBLISHED_GROUPS,
     f"schedule/tokens={STEPS * runs.TOKENS}",
     "eval/at_end=false",
 ]

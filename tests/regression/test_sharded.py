@@ -10,16 +10,7 @@ import numpy as np
 import runs
 
 KEYS = [
-    "optimizer/kind=adam",
-    "optimizer/weight_decay=0",
-    "optimizer/clip_norm=0",
-    "optimizer/norm_scope=layer",
-    "group1/match=*/w_*, */shared_*, */latent_down, */latent_up, */gate_down, */gate_up",
-    "group1/kind=muonh",
-    "group1/lr=0.013",
-    "group2/match=head/table",
-    "group2/kind=adamh",
-    "group2/lr=0.013",
+    *runs.PUBLISHED_GROUPS,
     f"schedule/tokens={100 * runs.TOKENS}",
     "checkpoint/check_replicas=true",
     "eval/at_end=false",
